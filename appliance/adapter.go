@@ -1,0 +1,204 @@
+package appliance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+	"github.com/vedette/vedette/appliance/api"
+	"github.com/vedette/vedette/appliance/cameras"
+	"github.com/vedette/vedette/appliance/pipeline"
+)
+
+// Here what an operator registered becomes what the sidecars are told, and what they say becomes what an operator
+// reads.
+
+// wanted translates the register of cameras.
+func wanted(desired []cameras.Desired) []pipeline.Camera {
+	list := make([]pipeline.Camera, len(desired))
+	for i, d := range desired {
+		a := d.Camera.GetAnalysis()
+		c := pipeline.Camera{Ingest: ingestSource(d.ID, d.Camera.GetSource(), d.Password), UID: d.UID, Analysing: pipeline.Analysing{
+			Pipeline: a.GetPipeline(), Paused: a.GetPaused(), EveryFrame: a.GetEveryFrame(), Staleness: a.GetStalenessBudget().AsDuration(),
+		}}
+		c.Ingest.AnalysisRate, c.Ingest.Disabled = a.GetFps(), !d.Enabled
+		if a.GetEveryFrame() {
+			c.Ingest.Slots = everyFrameSlots
+		}
+		if strings.HasPrefix(c.Ingest.GetAddress(), "file:") {
+			c.Ingest.File = &ingestv1.FilePlayback{FullSpeed: a.GetEveryFrame()}
+		}
+		list[i] = c
+	}
+	return list
+}
+
+// everyFrameSlots lets four frames be in flight while others wait and one is written.
+const everyFrameSlots = 12
+
+func ingestSource(name string, s *vedettev1.Source, password string) *ingestv1.Camera {
+	c := &ingestv1.Camera{Name: name, Address: s.GetUri(), Username: s.GetUsername(), Password: password}
+	switch s.GetTransport() {
+	case vedettev1.Transport_TRANSPORT_TCP:
+		c.Transport = ingestv1.Transport_TRANSPORT_TCP
+	case vedettev1.Transport_TRANSPORT_UDP:
+		c.Transport = ingestv1.Transport_TRANSPORT_UDP
+	case vedettev1.Transport_TRANSPORT_UNSPECIFIED:
+	}
+	return c
+}
+
+// observer keeps what the pipeline reports in the register.
+type observer struct {
+	cameras *cameras.Registry
+	kids    *sidecars // nil: somebody else runs them
+}
+
+func (o *observer) Online() { o.cameras.SetOnline() }
+
+func (o *observer) Upgrading() { o.cameras.SetUpgrading() }
+
+func (o *observer) Offline() { o.cameras.ClearStreams() }
+
+func (o *observer) Analysis(camera string, a pipeline.Analysis) {
+	if a.Reason == "INFERENCE_UNAVAILABLE" && o.kids != nil {
+		// That there is no connection is the symptom; why the child ended is the fault to mend.
+		if ended := o.kids.infer.Status().Reason; ended != "" {
+			a.Message += "; vedette-infer ended: " + ended
+		}
+	}
+	o.cameras.SetAnalysis(camera, cameras.Analysis{
+		Sequence: a.Sequence, Frames: a.Frames, Drops: a.Drops, FPS: a.Rate, LastFrame: a.LastFrame, Reason: a.Reason, Message: a.Message,
+	})
+}
+
+func (o *observer) Stream(camera string, s *ingestv1.CameraStatus) {
+	v := &vedettev1.CameraStatus{
+		State: cameraState(s.GetState()), StreamEpoch: s.GetStreamEpoch(), SinceTime: nanoseconds(s.GetSinceTimeNs()),
+		NextRetryTime: nanoseconds(s.GetNextAttemptTimeNs()),
+	}
+	if d := s.GetStream(); d != nil {
+		v.Media, v.ReceivedFps = media(d), d.GetRate()
+	}
+	if e := s.GetError(); e != nil {
+		v.Reason, v.Message = reason(e), withHint(e)
+	}
+	if s.GetState() == ingestv1.CameraState_CAMERA_STATE_FINISHED {
+		v.Reason, v.Message = "FINISHED", "the file has been read to its end"
+	}
+	o.cameras.SetStream(camera, v)
+}
+
+func cameraState(s ingestv1.CameraState) vedettev1.CameraState {
+	switch s {
+	case ingestv1.CameraState_CAMERA_STATE_CONNECTING:
+		return vedettev1.CameraState_CAMERA_STATE_CONNECTING
+	case ingestv1.CameraState_CAMERA_STATE_STREAMING:
+		return vedettev1.CameraState_CAMERA_STATE_STREAMING
+	case ingestv1.CameraState_CAMERA_STATE_STALLED:
+		return vedettev1.CameraState_CAMERA_STATE_STALLED
+	case ingestv1.CameraState_CAMERA_STATE_BACKOFF:
+		return vedettev1.CameraState_CAMERA_STATE_BACKOFF
+	case ingestv1.CameraState_CAMERA_STATE_QUARANTINED:
+		return vedettev1.CameraState_CAMERA_STATE_QUARANTINED
+	case ingestv1.CameraState_CAMERA_STATE_DISABLED, ingestv1.CameraState_CAMERA_STATE_FINISHED:
+		return vedettev1.CameraState_CAMERA_STATE_DISABLED
+	case ingestv1.CameraState_CAMERA_STATE_UNSPECIFIED:
+	}
+	return vedettev1.CameraState_CAMERA_STATE_UNSPECIFIED
+}
+
+func media(d *ingestv1.StreamDetails) *vedettev1.Media {
+	return &vedettev1.Media{
+		Codec: strings.TrimPrefix(d.GetCodec().String(), "CODEC_"), Width: int32(d.GetWidth()), Height: int32(d.GetHeight()), Fps: d.GetRate(),
+	}
+}
+
+func reason(e *ingestv1.Error) string {
+	return strings.TrimPrefix(e.GetReason().String(), "ERROR_REASON_")
+}
+
+func withHint(e *ingestv1.Error) string {
+	if e.GetHint() == "" {
+		return e.GetMessage()
+	}
+	return e.GetMessage() + " (" + e.GetHint() + ")"
+}
+
+func nanoseconds(ns int64) *timestamppb.Timestamp {
+	if ns == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, ns))
+}
+
+// pictures answers the API from the ingest sidecar.
+type pictures struct{ pipe *pipeline.Pipeline }
+
+const (
+	pictureTimeout = 5 * time.Second
+	probeTimeout   = 30 * time.Second
+)
+
+func (p *pictures) Picture(ctx context.Context, req api.PictureRequest) (*vedettev1.GetSnapshotResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, pictureTimeout)
+	defer cancel()
+	pic, err := p.pipe.Picture(ctx, &ingestv1.GetPicture{
+		Source: &ingestv1.GetPicture_Camera{Camera: req.Camera}, MaxWidth: uint32(req.MaxWidth), Quality: uint32(req.Quality),
+	})
+	if err != nil {
+		return nil, ingestFault("get a picture of camera "+req.Camera, err)
+	}
+	return &vedettev1.GetSnapshotResponse{
+		Jpeg: pic.GetJpeg(), CaptureTime: nanoseconds(pic.GetCaptureTimeNs()), Width: int32(pic.GetWidth()), Height: int32(pic.GetHeight()),
+		StreamEpoch: pic.GetStreamEpoch(), Frame: int64(pic.GetNumber()),
+	}, nil
+}
+
+func (p *pictures) Probe(ctx context.Context, s *vedettev1.Source) (*vedettev1.ProbeCameraResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	probe, err := p.pipe.Probe(ctx, ingestSource("probe", s, s.GetPassword()))
+	if err != nil {
+		return nil, ingestFault("probe the camera", err)
+	}
+	if e := probe.GetError(); e != nil {
+		return nil, &api.ReasonError{Code: probeCode(e.GetReason()), Reason: reason(e), Message: e.GetMessage(), Hint: e.GetHint()}
+	}
+	return &vedettev1.ProbeCameraResponse{Media: media(probe.GetStream()), Duration: durationpb.New(time.Duration(probe.GetFirstFrameNs()))}, nil
+}
+
+// probeCode tells faults of the request, which another try repeats, from faults that may pass.
+func probeCode(r ingestv1.ErrorReason) codes.Code {
+	switch r {
+	case ingestv1.ErrorReason_ERROR_REASON_INVALID_CONFIG:
+		return codes.InvalidArgument
+	case ingestv1.ErrorReason_ERROR_REASON_AUTH_FAILED, ingestv1.ErrorReason_ERROR_REASON_NOT_FOUND, ingestv1.ErrorReason_ERROR_REASON_TLS_CERT,
+		ingestv1.ErrorReason_ERROR_REASON_CODEC_UNSUPPORTED, ingestv1.ErrorReason_ERROR_REASON_PROTOCOL, ingestv1.ErrorReason_ERROR_REASON_TRANSPORT_REFUSED:
+		return codes.FailedPrecondition
+	default:
+		return codes.Unavailable
+	}
+}
+
+func ingestFault(what string, err error) error {
+	switch {
+	case errors.Is(err, pipeline.ErrUpgrading):
+		return &api.ReasonError{Code: codes.Unavailable, Reason: "UPGRADING", Message: what + ": " + err.Error()}
+	case errors.Is(err, pipeline.ErrIngestGone):
+		return &api.ReasonError{Code: codes.Unavailable, Reason: "INGEST_UNAVAILABLE", Message: what + ": the ingest sidecar is not connected", Hint: "it is started again by itself; if this lasts, its log says why"}
+	}
+	// What the sidecar could not do comes as "REASON: text".
+	if word, text, ok := strings.Cut(err.Error(), ": "); ok && word != "" && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "" {
+		return &api.ReasonError{Code: codes.Unavailable, Reason: word, Message: what + ": " + text}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

@@ -1,0 +1,330 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+	"github.com/vedette/vedette/appliance/cameras"
+	"github.com/vedette/vedette/store"
+)
+
+type analyticsService struct {
+	vedettev1.UnimplementedAnalyticsServiceServer
+	cfg      *Config
+	stopping context.Context //nolint:containedctx // ends the streams, whose life is that of the server
+
+	mu        sync.Mutex // guards sequences
+	sequences map[int64]store.Sequence
+}
+
+func (s *analyticsService) ListTracks(ctx context.Context, req *vedettev1.ListTracksRequest) (*vedettev1.ListTracksResponse, error) {
+	q, err := query(req.GetParent(), req.GetFilter(), req.GetOrderBy(), "start_time", trackFields())
+	if err != nil {
+		return nil, err
+	}
+	if q.PageSize, err = pageSize(req.GetPageSize(), 50, 1000); err != nil {
+		return nil, err
+	}
+	q.PageToken = req.GetPageToken()
+	list, next, err := s.cfg.Store.ListTracks(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	resp := &vedettev1.ListTracksResponse{NextPageToken: next, Tracks: make([]*vedettev1.Track, len(list))}
+	for i := range list {
+		resp.Tracks[i] = s.track(ctx, &list[i])
+	}
+	return resp, nil
+}
+
+func (s *analyticsService) GetTrack(ctx context.Context, req *vedettev1.GetTrackRequest) (*vedettev1.Track, error) {
+	camera, id, ok := strings.Cut(req.GetName(), "/tracks/")
+	if !ok {
+		return nil, invalid("name", "%q is not of the form cameras/{camera}/tracks/{track}", req.GetName())
+	}
+	track, err := store.ParseTrackID(id)
+	if err != nil {
+		return nil, invalid("name", "%q is no track", id)
+	}
+	t, err := s.cfg.Store.GetTrack(ctx, track)
+	if err != nil {
+		return nil, err
+	}
+	if cameras.Name(t.Camera) != camera {
+		return nil, store.ErrNotFound
+	}
+	v := s.track(ctx, &t)
+	for _, p := range t.Path {
+		v.Path = append(v.Path, &vedettev1.TrackPoint{Time: timestamppb.New(p.Time), X: p.X, Y: p.Y})
+	}
+	return v, nil
+}
+
+func (s *analyticsService) ListDetections(ctx context.Context, req *vedettev1.ListDetectionsRequest) (*vedettev1.ListDetectionsResponse, error) {
+	q, err := query(req.GetParent(), req.GetFilter(), req.GetOrderBy(), "capture_time", detectionFields())
+	if err != nil {
+		return nil, err
+	}
+	if q.PageSize, err = pageSize(req.GetPageSize(), 500, 10000); err != nil {
+		return nil, err
+	}
+	q.PageToken = req.GetPageToken()
+	list, next, err := s.cfg.Store.ListDetections(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	resp := &vedettev1.ListDetectionsResponse{NextPageToken: next, Detections: make([]*vedettev1.Detection, len(list))}
+	for i := range list {
+		d := &list[i]
+		resp.Detections[i] = &vedettev1.Detection{
+			Camera: cameras.Name(d.Camera), CaptureTime: timestamppb.New(d.CaptureTime), Frame: d.Frame, Sequence: d.Sequence,
+			Box: box(d.Box), Class: d.Class, Score: d.Score, Track: trackName(d.Camera, store.TrackID{Sequence: d.Sequence, Local: d.Local}),
+		}
+	}
+	return resp, nil
+}
+
+// WatchAnalytics begins to listen before it reads the open tracks, so that nothing falls between.
+func (s *analyticsService) WatchAnalytics(req *vedettev1.WatchAnalyticsRequest, out vedettev1.AnalyticsService_WatchAnalyticsServer) error {
+	w := &analyticsWatch{service: s, req: req, out: out, open: map[store.TrackID]bool{}}
+	if err := w.selectCameras(req.GetCameras()); err != nil {
+		return err
+	}
+	beat, err := heartbeatInterval(req.GetHeartbeatInterval())
+	if err != nil {
+		return err
+	}
+	if t := req.GetResumeToken(); t != "" {
+		if w.last, err = parseResumeToken(t); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := until(out.Context(), s.stopping)
+	defer cancel()
+	sub := s.cfg.Store.Subscribe(w.last)
+	if req.GetResumeToken() == "" {
+		if err := w.snapshot(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		commit, err := nextWithin(ctx, beat, sub.Next)
+		switch {
+		case errors.Is(err, errBeat):
+			err = w.heartbeat()
+		case err == nil:
+			err = w.commit(ctx, &commit)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// analyticsWatch is one reader's stream. Its memory is bounded by the tracks open at once.
+type analyticsWatch struct {
+	service *analyticsService
+	req     *vedettev1.WatchAnalyticsRequest
+	out     vedettev1.AnalyticsService_WatchAnalyticsServer
+	cameras map[string]bool // nil: all
+	seq     int64
+	last    uint64 // the last window sent
+	open    map[store.TrackID]bool
+}
+
+func (w *analyticsWatch) selectCameras(names []string) error {
+	for _, name := range names {
+		id, err := cameras.ID(name)
+		if err != nil {
+			return err
+		}
+		if _, err := w.service.cfg.Cameras.Get(name); err != nil { // a misspelt name would wait for ever
+			return err
+		}
+		if w.cameras == nil {
+			w.cameras = map[string]bool{}
+		}
+		w.cameras[id] = true
+	}
+	return nil
+}
+
+func (w *analyticsWatch) wants(camera string) bool { return w.cameras == nil || w.cameras[camera] }
+
+func (w *analyticsWatch) send(m *vedettev1.WatchAnalyticsResponse) error {
+	w.seq++
+	m.Seq = w.seq
+	return w.out.Send(m)
+}
+
+func (w *analyticsWatch) snapshot(ctx context.Context) error {
+	for token := ""; ; {
+		list, next, err := w.service.cfg.Store.ListTracks(ctx, store.Query{State: store.TrackActive, PageSize: 1000, PageToken: token, Ascending: true})
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := w.track(ctx, &list[i], vedettev1.ChangeKind_CHANGE_KIND_SNAPSHOT); err != nil {
+				return err
+			}
+		}
+		if token = next; token == "" {
+			break
+		}
+	}
+	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Synced{Synced: &vedettev1.Synced{}}})
+}
+
+func (w *analyticsWatch) heartbeat() error {
+	h := &vedettev1.Heartbeat{ServerTime: timestamppb.New(w.service.cfg.Now())}
+	if w.last > 0 {
+		h.ResumeToken = resumeToken(w.last)
+	}
+	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Heartbeat{Heartbeat: h}})
+}
+
+func (w *analyticsWatch) commit(ctx context.Context, c *store.Commit) error {
+	if c.Missed > 0 {
+		gap := &vedettev1.Gap{Dropped: int64(c.Missed), ToTime: timestamppb.New(c.Time)}
+		if err := w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Gap{Gap: gap}}); err != nil {
+			return err
+		}
+	}
+	if !w.req.GetOmitFrames() {
+		for i := range c.Frames {
+			if err := w.frame(&c.Frames[i]); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.Tracks {
+		kind := vedettev1.ChangeKind_CHANGE_KIND_MODIFIED
+		if !w.open[c.Tracks[i].ID] {
+			kind = vedettev1.ChangeKind_CHANGE_KIND_ADDED
+		}
+		if err := w.track(ctx, &c.Tracks[i], kind); err != nil {
+			return err
+		}
+	}
+	w.last = c.Seq
+	return nil
+}
+
+func (w *analyticsWatch) frame(f *store.Frame) error {
+	if !w.wants(f.Camera) {
+		return nil
+	}
+	m := &vedettev1.FrameObservations{
+		Camera: cameras.Name(f.Camera), Sequence: f.Sequence, Frame: f.Number, CaptureTime: timestamppb.New(f.CaptureTime),
+		Observations: make([]*vedettev1.Observation, len(f.Objects)),
+	}
+	if !f.ReceiveTime.IsZero() {
+		m.ReceiveTime = timestamppb.New(f.ReceiveTime)
+	}
+	for i := range f.Objects {
+		o := &f.Objects[i]
+		m.Observations[i] = &vedettev1.Observation{
+			Track: trackName(f.Camera, store.TrackID{Sequence: f.Sequence, Local: o.Local}), LocalId: o.Local,
+			Box: box(o.Box), Class: o.Class, Score: o.Score,
+		}
+	}
+	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Frame{Frame: m}})
+}
+
+func (w *analyticsWatch) track(ctx context.Context, t *store.Track, kind vedettev1.ChangeKind) error {
+	if !w.wants(t.Camera) {
+		return nil
+	}
+	if t.State == store.TrackEnded {
+		delete(w.open, t.ID)
+		kind = vedettev1.ChangeKind_CHANGE_KIND_REMOVED
+	} else {
+		w.open[t.ID] = true
+	}
+	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Track{
+		Track: &vedettev1.TrackChange{Kind: kind, Track: w.service.track(ctx, t)},
+	}})
+}
+
+// track is a track as the API shows it, without its path.
+func (s *analyticsService) track(ctx context.Context, t *store.Track) *vedettev1.Track {
+	v := &vedettev1.Track{
+		Name: trackName(t.Camera, t.ID), Camera: cameras.Name(t.Camera), Sequence: t.ID.Sequence, LocalId: t.ID.Local,
+		Class: t.Class, Score: t.Score, StartTime: timestamppb.New(t.Start), EndTime: timestamppb.New(t.End),
+		State: vedettev1.TrackState_TRACK_STATE_OPEN, EndReason: t.EndReason, Observations: t.Detections, Box: box(t.Box),
+	}
+	if t.State == store.TrackEnded {
+		v.State = vedettev1.TrackState_TRACK_STATE_ENDED
+	}
+	if q, ok := s.sequence(ctx, t.ID.Sequence); ok {
+		v.StreamEpoch, v.Model = q.StreamEpoch, q.Model
+		if q.ModelVersion != "" {
+			v.Model += ":" + q.ModelVersion
+		}
+	}
+	return v
+}
+
+// sequence remembers what never changes of a sequence; lists name the same few again and again.
+func (s *analyticsService) sequence(ctx context.Context, id int64) (store.Sequence, bool) {
+	s.mu.Lock()
+	q, ok := s.sequences[id]
+	s.mu.Unlock()
+	if ok {
+		return q, true
+	}
+	q, err := s.cfg.Store.GetSequence(ctx, id)
+	if err != nil {
+		return store.Sequence{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sequences == nil || len(s.sequences) >= 4096 {
+		s.sequences = map[int64]store.Sequence{}
+	}
+	s.sequences[id] = q
+	return q, true
+}
+
+func trackName(camera string, id store.TrackID) string {
+	if id.Local == 0 {
+		return ""
+	}
+	return cameras.Name(camera) + "/tracks/" + id.String()
+}
+
+func box(b store.Box) *vedettev1.Box {
+	return &vedettev1.Box{XMin: b.X1, YMin: b.Y1, XMax: b.X2, YMax: b.Y2}
+}
+
+// query reads what the list methods have in common.
+func query(parent, filter, orderBy, timeField string, fields map[string]field) (store.Query, error) {
+	var q store.Query
+	switch strings.Join(strings.Fields(orderBy), " ") {
+	case "", timeField + " desc":
+	case timeField, timeField + " asc":
+		q.Ascending = true
+	default:
+		return q, invalid("order_by", "%q is neither %q nor %q", orderBy, timeField+" desc", timeField)
+	}
+	if err := applyFilter(&q, filter, fields); err != nil {
+		return q, err
+	}
+	if parent != "" && parent != cameras.Name("-") {
+		id, err := cameras.ID(parent)
+		if err != nil {
+			return q, invalid("parent", "%q is not of the form cameras/{camera}", parent)
+		}
+		if len(q.Cameras) > 0 && !slices.Equal(q.Cameras, []string{id}) {
+			return q, invalid("filter", "names another camera than parent does")
+		}
+		q.Cameras = []string{id}
+	}
+	return q, nil
+}

@@ -1,0 +1,110 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+	"github.com/vedette/vedette/web"
+)
+
+const maxBody = 4 << 20
+
+// handler answers everything over HTTP. The function returned ends its streams.
+func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (http.Handler, func(), error) {
+	gateway := runtime.NewServeMux(append(jsonFaults(), runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+		MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
+	}))...)
+	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
+		vedettev1.RegisterCameraServiceHandler, vedettev1.RegisterAnalyticsServiceHandler,
+		vedettev1.RegisterEventServiceHandler, vedettev1.RegisterSystemServiceHandler,
+		vedettev1.RegisterRuleServiceHandler, vedettev1.RegisterSinkServiceHandler,
+	} {
+		if err := register(context.WithoutCancel(ctx), gateway, conn); err != nil {
+			return nil, nil, fmt.Errorf("prepare the JSON gateway: %w", err)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", http.MaxBytesHandler(gateway, maxBody))
+	pictures := &pictureHandler{cameras: vedettev1.NewCameraServiceClient(conn)}
+	mux.Handle("GET /v1/cameras/{camera}/snapshot.jpg", pictures)
+	mux.HandleFunc("GET /openapi.json", openapi)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	if s.cfg.Metrics != nil {
+		mux.Handle("GET /metrics", g.watchers(s.cfg.Metrics))
+	}
+	end := func() {}
+	if s.cfg.Dashboard != nil {
+		dash, err := s.cfg.Dashboard(conn)
+		if err != nil {
+			return nil, nil, fmt.Errorf("prepare the dashboard: %w", err)
+		}
+		mux.Handle("/", dash)
+		end = dash.Close
+	}
+	return web.WithSession(g.admitVisitors(mux)), end, nil
+}
+
+func openapi(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(vedettev1.OpenAPI())
+}
+
+// pictureHandler serves a camera's newest picture as a plain file.
+type pictureHandler struct {
+	cameras vedettev1.CameraServiceClient
+}
+
+func (p *pictureHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	if auth := r.Header.Get("Authorization"); auth != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", auth)
+	}
+	req := &vedettev1.GetSnapshotRequest{Name: "cameras/" + r.PathValue("camera")}
+	for name, to := range map[string]*int32{"max_width": &req.MaxWidth, "quality": &req.Quality} {
+		text := r.URL.Query().Get(name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			http.Error(w, name+" is not a number", http.StatusBadRequest)
+			return
+		}
+		*to = int32(n)
+	}
+	s, err := p.cameras.GetSnapshot(ctx, req)
+	if err != nil {
+		runtime.DefaultHTTPErrorHandler(ctx, runtime.NewServeMux(), &runtime.JSONPb{}, w, r, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "image/jpeg")
+	h.Set("Content-Length", strconv.Itoa(len(s.GetJpeg())))
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Last-Modified", s.GetCaptureTime().AsTime().UTC().Format(http.TimeFormat))
+	h.Set("X-Vedette-Capture-Time", s.GetCaptureTime().AsTime().UTC().Format(time.RFC3339Nano))
+	h.Set("X-Vedette-Stream-Epoch", s.GetStreamEpoch())
+	h.Set("X-Vedette-Frame", strconv.FormatInt(s.GetFrame(), 10))
+	h.Set("X-Content-Type-Options", "nosniff")
+	etag := fmt.Sprintf("%q", s.GetStreamEpoch()+"-"+strconv.FormatInt(s.GetFrame(), 10))
+	h.Set("Etag", etag)
+	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
+		h.Del("Content-Length")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = w.Write(s.GetJpeg())
+}

@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+)
+
+type cameraCommands struct {
+	Add     cameraAdd    `cmd:"" help:"Register a camera."`
+	List    cameraList   `cmd:"" help:"List the cameras."`
+	Get     cameraGet    `cmd:"" help:"Show one camera."`
+	Update  cameraUpdate `cmd:"" help:"Change a camera."`
+	Remove  cameraRemove `cmd:"" aliases:"delete" help:"Forget a camera; what it saw stays."`
+	Enable  cameraSwitch `cmd:"" help:"Let a disabled camera run again."`
+	Disable cameraSwitch `cmd:"" help:"Disconnect a camera and keep its registration."`
+	Probe   cameraProbe  `cmd:"" help:"Try an address without registering it."`
+}
+
+// cameraSettings are the flags that describe a camera; a nil one is not given.
+type cameraSettings struct {
+	Username     *string  `help:"User of the camera."`
+	Password     *string  `env:"VEDETTE_CAMERA_PASSWORD" help:"Password of the camera; others on this machine can see what stands on a command line."`
+	PasswordFile *string  `placeholder:"FILE" help:"File that holds the password; - reads it from standard input."`
+	Transport    *string  `enum:"tcp,udp" help:"tcp or udp."`
+	DisplayName  *string  `name:"name" help:"What people call it."`
+	FPS          *float64 `name:"fps" help:"Analysed frames a second; 0: every frame."`
+	Pipeline     *string  `help:"Model (ensemble) its frames go to."`
+	EveryFrame   *bool    `help:"Drop no frame for being late (recorded material)."`
+	Paused       *bool    `help:"Analyse nothing."`
+}
+
+// apply puts what was given into c and returns the paths of it.
+func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) {
+	if s.PasswordFile != nil {
+		password, err := readPassword(*s.PasswordFile, env.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		s.Password = &password
+	}
+	if c.Source == nil {
+		c.Source = &vedettev1.Source{}
+	}
+	if c.Analysis == nil {
+		c.Analysis = &vedettev1.Analysis{}
+	}
+	var paths []string
+	set := func(given bool, path string, put func()) {
+		if given {
+			paths = append(paths, path)
+			put()
+		}
+	}
+	set(s.Username != nil, "source.username", func() { c.Source.Username = *s.Username })
+	set(s.Password != nil, "source.password", func() { c.Source.Password = *s.Password })
+	set(s.Transport != nil, "source.transport", func() {
+		c.Source.Transport = vedettev1.Transport(vedettev1.Transport_value["TRANSPORT_"+strings.ToUpper(*s.Transport)])
+	})
+	set(s.DisplayName != nil, "display_name", func() { c.DisplayName = *s.DisplayName })
+	set(s.FPS != nil, "analysis.fps", func() { c.Analysis.Fps = *s.FPS })
+	set(s.Pipeline != nil, "analysis.pipeline", func() { c.Analysis.Pipeline = *s.Pipeline })
+	set(s.EveryFrame != nil, "analysis.every_frame", func() { c.Analysis.EveryFrame = *s.EveryFrame })
+	set(s.Paused != nil, "analysis.paused", func() { c.Analysis.Paused = *s.Paused })
+	return paths, nil
+}
+
+func fullName(id string) string {
+	if strings.HasPrefix(id, "cameras/") {
+		return id
+	}
+	return "cameras/" + id
+}
+
+func shortName(name string) string { return strings.TrimPrefix(name, "cameras/") }
+
+type cameraAdd struct {
+	client
+	cameraSettings
+	ID           string `arg:"" help:"Name of the camera: letters, digits and -."`
+	Address      string `arg:"" help:"rtsp:// address; user and password may stand in it."`
+	ValidateOnly bool   `help:"Check, but change nothing."`
+}
+
+// Run registers the camera.
+func (c *cameraAdd) Run(ctx context.Context, env *Env, g *grammar) error {
+	uri, user, password, err := splitUser(c.Address)
+	if err != nil {
+		return err
+	}
+	camera := &vedettev1.Camera{Source: &vedettev1.Source{Uri: uri, Username: user, Password: password}}
+	if _, err := c.apply(env, camera); err != nil {
+		return err
+	}
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	camera, err = vedettev1.NewCameraServiceClient(conn).CreateCamera(ctx, &vedettev1.CreateCameraRequest{CameraId: c.ID, Camera: camera, ValidateOnly: c.ValidateOnly})
+	if err != nil {
+		return plain(err)
+	}
+	return c.print(env, camera)
+}
+
+// print shows cameras as asked.
+func (c *client) print(env *Env, cameras ...*vedettev1.Camera) error {
+	if c.Output == "json" {
+		messages := make([]proto.Message, len(cameras))
+		for i, camera := range cameras {
+			messages[i] = camera
+		}
+		return printJSON(env.Stdout, messages...)
+	}
+	rows := [][]string{{"CAMERA", "STATE", "PICTURE", "ANALYSED", "SEQUENCE", "ADDRESS", "REASON"}}
+	for _, camera := range cameras {
+		s := camera.GetStatus()
+		picture := ""
+		if m := s.GetMedia(); m.GetWidth() > 0 {
+			picture = fmt.Sprintf("%s %dx%d %.4g/s", m.GetCodec(), m.GetWidth(), m.GetHeight(), m.GetFps())
+		}
+		why := s.GetMessage()
+		if why == "" {
+			why = s.GetAnalysisMessage()
+		}
+		rows = append(rows, []string{
+			shortName(camera.GetName()), strings.TrimPrefix(s.GetState().String(), "CAMERA_STATE_"), picture,
+			fmt.Sprintf("%.1f/s", s.GetAnalysedFps()), strconv.FormatInt(s.GetSequence(), 10), camera.GetSource().GetUri(), why,
+		})
+	}
+	return table(env.Stdout, rows...)
+}
+
+type cameraList struct{ client }
+
+// Run lists all cameras.
+func (c *cameraList) Run(ctx context.Context, env *Env, g *grammar) error {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	var all []*vedettev1.Camera
+	for token := ""; ; {
+		r, err := vedettev1.NewCameraServiceClient(conn).ListCameras(ctx, &vedettev1.ListCamerasRequest{PageSize: 1000, PageToken: token})
+		if err != nil {
+			return plain(err)
+		}
+		all = append(all, r.GetCameras()...)
+		if token = r.GetNextPageToken(); token == "" {
+			return c.print(env, all...)
+		}
+	}
+}
+
+type cameraGet struct {
+	client
+	ID string `arg:"" help:"Name of the camera."`
+}
+
+// Run shows one camera.
+func (c *cameraGet) Run(ctx context.Context, env *Env, g *grammar) error {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	camera, err := vedettev1.NewCameraServiceClient(conn).GetCamera(ctx, &vedettev1.GetCameraRequest{Name: fullName(c.ID)})
+	if err != nil {
+		return plain(err)
+	}
+	return c.print(env, camera)
+}
+
+type cameraUpdate struct {
+	client
+	cameraSettings
+	ID      string  `arg:"" help:"Name of the camera."`
+	Address *string `help:"New address; user and password may stand in it."`
+}
+
+// Run changes what was given.
+func (c *cameraUpdate) Run(ctx context.Context, env *Env, g *grammar) error {
+	camera := &vedettev1.Camera{Name: fullName(c.ID), Source: &vedettev1.Source{}}
+	var paths []string
+	if c.Address != nil {
+		uri, user, password, err := splitUser(*c.Address)
+		if err != nil {
+			return err
+		}
+		camera.Source = &vedettev1.Source{Uri: uri, Username: user, Password: password}
+		paths = append(paths, "source.uri")
+		if user != "" {
+			paths = append(paths, "source.username", "source.password")
+		}
+	}
+	given, err := c.apply(env, camera)
+	if err != nil {
+		return err
+	}
+	paths = append(paths, given...)
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	camera, err = vedettev1.NewCameraServiceClient(conn).UpdateCamera(ctx, &vedettev1.UpdateCameraRequest{
+		Camera: camera, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths},
+	})
+	if err != nil {
+		return plain(err)
+	}
+	return c.print(env, camera)
+}
+
+type cameraRemove struct {
+	client
+	ID string `arg:"" help:"Name of the camera."`
+}
+
+// Run forgets the camera.
+func (c *cameraRemove) Run(ctx context.Context, env *Env, g *grammar) error {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := vedettev1.NewCameraServiceClient(conn).DeleteCamera(ctx, &vedettev1.DeleteCameraRequest{Name: fullName(c.ID)}); err != nil {
+		return plain(err)
+	}
+	_, err = fmt.Fprintln(env.Stdout, "removed", c.ID)
+	return err
+}
+
+type cameraSwitch struct {
+	client
+	ID string `arg:"" help:"Name of the camera."`
+}
+
+// Run switches the camera on or off, as the command's name says.
+func (c *cameraSwitch) Run(ctx context.Context, env *Env, g *grammar, command commandName) error {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	cameras := vedettev1.NewCameraServiceClient(conn)
+	var camera *vedettev1.Camera
+	if strings.Contains(string(command), "enable") {
+		camera, err = cameras.EnableCamera(ctx, &vedettev1.EnableCameraRequest{Name: fullName(c.ID)})
+	} else {
+		camera, err = cameras.DisableCamera(ctx, &vedettev1.DisableCameraRequest{Name: fullName(c.ID)})
+	}
+	if err != nil {
+		return plain(err)
+	}
+	return c.print(env, camera)
+}
+
+type cameraProbe struct {
+	client
+	Address string `arg:"" help:"rtsp:// address; user and password may stand in it."`
+}
+
+// Run tries the address.
+func (c *cameraProbe) Run(ctx context.Context, env *Env, g *grammar) error {
+	uri, user, password, err := splitUser(c.Address)
+	if err != nil {
+		return err
+	}
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	r, err := vedettev1.NewCameraServiceClient(conn).ProbeCamera(ctx, &vedettev1.ProbeCameraRequest{
+		Source: &vedettev1.Source{Uri: uri, Username: user, Password: password},
+	})
+	if err != nil {
+		return plain(err)
+	}
+	if c.Output == "json" {
+		return printJSON(env.Stdout, r)
+	}
+	m := r.GetMedia()
+	_, err = fmt.Fprintf(env.Stdout, "%s %dx%d, %.4g frames a second; first picture after %s\n", m.GetCodec(), m.GetWidth(), m.GetHeight(), m.GetFps(), r.GetDuration().AsDuration())
+	return err
+}

@@ -1,0 +1,167 @@
+// Package cli is the command line of the appliance: it runs the box, and it is a client of its API.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/vedette/vedette/appliance"
+	"github.com/vedette/vedette/appliance/certificate"
+)
+
+// Env is what a command may use of the process it runs in.
+type Env struct {
+	Args           []string
+	Stdin          io.Reader // may be nil where no command reads it
+	Stdout, Stderr io.Writer
+	Version        string
+	// Executable is the path of the running program; the sidecars and what ships with it are found beside it.
+	Executable string
+	// Commands are further verbs: options of the command line library that add them.
+	Commands []kong.Option
+}
+
+// extend adds the further verbs, which print to an io.Writer they are given.
+func (e *Env) extend(k *kong.Kong) error {
+	for _, option := range append(e.Commands, kong.BindTo(e.Stdout, (*io.Writer)(nil))) {
+		if err := option.Apply(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grammar is the whole command line.
+type grammar struct {
+	Config   kong.ConfigFlag `type:"existingfile" placeholder:"FILE" help:"YAML file with the same settings as the flags."`
+	LogLevel slog.Level      `default:"info" env:"VEDETTE_LOG_LEVEL" help:"debug, info, warn or error."`
+	DataDir  string          `default:"data" type:"path" env:"VEDETTE_DATA_DIR" help:"Folder where everything is kept."`
+
+	Run     runCommand     `cmd:"" help:"Run the appliance and both sidecars."`
+	Serve   serveCommand   `cmd:"" help:"Run the appliance alone; somebody else runs the sidecars."`
+	Camera  cameraCommands `cmd:"" help:"Register, show, change and remove cameras."`
+	Track   trackCommands  `cmd:"" help:"Show what was followed."`
+	Rule    ruleCommands   `cmd:"" help:"Draw, show and remove zones and lines."`
+	Sink    sinkCommands   `cmd:"" help:"Say where events go."`
+	Token   tokenCommands  `cmd:"" help:"Say who may use the API."`
+	Doctor  doctorCommand  `cmd:"" help:"Look for what is wrong with this machine and say what to do."`
+	Bundle  bundleCommand  `cmd:"" name:"support-bundle" help:"Collect what a report of a fault needs, without secrets."`
+	Setting configCommands `cmd:"" name:"config" help:"Check the configuration file."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// Run executes a command until it ends or ctx does. The error is for the person who typed it.
+func Run(ctx context.Context, env Env) error {
+	var g grammar
+	var files []string
+	if strings.HasPrefix(env.Executable, "/usr/") {
+		files = append(files, packagedSettings)
+	}
+	parser, err := kong.New(&g, kong.Name("vedette"), kong.Description("Watches cameras and remembers what it saw."),
+		kong.Configuration(yamlSettings, files...), kong.UsageOnError(), kong.Writers(env.Stdout, env.Stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&env, &g), kong.OptionFunc(env.extend))
+	if err != nil {
+		return fmt.Errorf("command line: %w", err)
+	}
+	kctx, err := parser.Parse(env.Args)
+	if err != nil {
+		return fmt.Errorf("%w (vedette --help lists everything)", err)
+	}
+	return kctx.Run(commandName(kctx.Command()))
+}
+
+// commandName is the command that was typed, without its arguments' values.
+type commandName string
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run(env *Env) error {
+	_, err := fmt.Fprintln(env.Stdout, "vedette", env.Version)
+	return err
+}
+
+// serving are the settings of a running appliance.
+type serving struct {
+	HTTP   string `name:"http" default:"127.0.0.1:8080" env:"VEDETTE_HTTP" placeholder:"ADDR" help:"Dashboard, JSON and metrics (${default})."`
+	GRPC   string `name:"grpc" default:"127.0.0.1:8090" env:"VEDETTE_GRPC" placeholder:"ADDR" help:"gRPC API (${default})."`
+	Models string `type:"path" env:"VEDETTE_MODELS" placeholder:"DIR" help:"Model repository; the shipped one by default."`
+
+	TLSCert     string `name:"tls-cert" type:"path" env:"VEDETTE_TLS_CERT" placeholder:"FILE" help:"Certificate for addresses that others can reach; one is made by default."`
+	TLSKey      string `name:"tls-key" type:"path" env:"VEDETTE_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	TLSClientCA string `name:"tls-client-ca" type:"path" env:"VEDETTE_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities whose certificates clients must show."`
+	SecretKey   string `type:"path" env:"VEDETTE_SECRET_KEY" placeholder:"FILE" help:"Key that seals passwords; in the data directory by default."`
+
+	Demo bool `env:"VEDETTE_DEMO" help:"Show a rendered street as a camera, and let local browsers look without a token."`
+}
+
+func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
+	models := s.Models
+	if models == "" {
+		models = shippedModels(env.Executable)
+	}
+	if info, err := os.Stat(models); err != nil || !info.IsDir() {
+		return appliance.Config{}, fmt.Errorf("there is no model repository at %s: give the folder with --models", models)
+	}
+	return appliance.Config{
+		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
+		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey,
+		Logger: slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: g.LogLevel})),
+	}, nil
+}
+
+// shippedModels is where the models are in a checkout (bin/../models), beside the programs, or in a package.
+func shippedModels(executable string) string {
+	dir := filepath.Dir(executable)
+	for _, p := range []string{filepath.Join(dir, "..", "models"), filepath.Join(dir, "models")} {
+		if _, err := os.Stat(filepath.Join(p, "pipeline")); err == nil {
+			return filepath.Clean(p)
+		}
+	}
+	return "/usr/share/vedette/models"
+}
+
+type runCommand struct {
+	serving
+	InferHTTP    string `name:"infer-http" default:"127.0.0.1:8000" env:"VEDETTE_INFER_HTTP" placeholder:"ADDR" help:"v2 inference over HTTP (${default})."`
+	InferGRPC    string `name:"infer-grpc" default:"127.0.0.1:8001" env:"VEDETTE_INFER_GRPC" placeholder:"ADDR" help:"v2 inference over gRPC (${default})."`
+	InferMetrics string `name:"infer-metrics" default:"127.0.0.1:8002" env:"VEDETTE_INFER_METRICS" placeholder:"ADDR" help:"Metrics of inference (${default})."`
+	Onnxruntime  string `type:"path" env:"VEDETTE_ONNXRUNTIME" placeholder:"FILE" help:"ONNX Runtime library; the shipped one by default."`
+}
+
+// Run runs all three processes until ctx ends.
+func (c *runCommand) Run(ctx context.Context, env *Env, g *grammar) error {
+	cfg, err := c.config(env, g)
+	if err != nil {
+		return err
+	}
+	cfg.Sidecars = &appliance.Sidecars{
+		Dir: filepath.Dir(env.Executable), ONNXRuntime: c.Onnxruntime,
+		InferHTTP: c.InferHTTP, InferGRPC: c.InferGRPC, InferMetrics: c.InferMetrics, Output: env.Stderr,
+	}
+	return appliance.New(cfg).Run(ctx)
+}
+
+type serveCommand struct {
+	serving
+	IngestSocket string `type:"path" env:"VEDETTE_INGEST_SOCKET" placeholder:"FILE" help:"Socket of vedette-ingest; in the data directory by default."`
+	InferSocket  string `type:"path" env:"VEDETTE_INFER_SOCKET" placeholder:"FILE" help:"Private socket of vedette-infer; in the data directory by default."`
+	InferMemory  string `type:"path" env:"VEDETTE_INFER_MEMORY" placeholder:"FILE" help:"Memory socket of vedette-infer; infer-memory.sock beside the private one by default."`
+}
+
+// Run runs the appliance until ctx ends.
+func (c *serveCommand) Run(ctx context.Context, env *Env, g *grammar) error {
+	cfg, err := c.config(env, g)
+	if err != nil {
+		return err
+	}
+	cfg.IngestSocket, cfg.InferSocket, cfg.InferDoor = c.IngestSocket, c.InferSocket, c.InferMemory
+	return appliance.New(cfg).Run(ctx)
+}

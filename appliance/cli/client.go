@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/vedette/vedette/appliance"
+	"github.com/vedette/vedette/appliance/certificate"
+)
+
+// client says how to reach a running appliance.
+type client struct {
+	Server string `env:"VEDETTE_SERVER" placeholder:"ADDR" help:"gRPC address of the appliance; the data directory's own socket by default."`
+	Token  string `env:"VEDETTE_TOKEN" help:"Token, needed with --server."`
+	Pin    string `name:"tls-fingerprint" env:"VEDETTE_TLS_FINGERPRINT" placeholder:"SHA256" help:"Fingerprint of the server's certificate, as its log tells it."`
+	CA     string `name:"tls-ca" type:"path" env:"VEDETTE_TLS_CA" placeholder:"FILE" help:"Authority that signed the server's certificate."`
+	Output string `short:"o" enum:"table,json" default:"table" help:"table or json."`
+}
+
+// connect returns a connection and the context that carries the token.
+func (c *client) connect(ctx context.Context, g *grammar) (context.Context, *grpc.ClientConn, error) {
+	target := c.Server
+	if target == "" {
+		socket := appliance.LocalSocket(g.DataDir)
+		if _, err := os.Stat(socket); err != nil {
+			return nil, nil, fmt.Errorf("no appliance runs with the data directory %s: start one (vedette run), or name another with --data-dir or --server", g.DataDir)
+		}
+		target = "unix:" + socket
+	}
+	if c.Token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.Token)
+	}
+	creds, err := c.credentials()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to %s: %w", target, err)
+	}
+	return ctx, conn, nil
+}
+
+// credentials are TLS when the server has to prove who it is, by fingerprint or by authority.
+func (c *client) credentials() (credentials.TransportCredentials, error) {
+	switch {
+	case c.Server == "" || (c.Pin == "" && c.CA == "" && nearby(c.Server)):
+		return insecure.NewCredentials(), nil
+	case c.Pin == "" && c.CA == "":
+		return credentials.NewTLS(nil), nil // the machine's authorities
+	case c.Pin != "":
+		cfg, err := certificate.Pinned(c.Pin)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-fingerprint: %w", err)
+		}
+		return credentials.NewTLS(cfg), nil
+	}
+	creds, err := credentials.NewClientTLSFromFile(c.CA, "")
+	if err != nil {
+		return nil, fmt.Errorf("--tls-ca: %w", err)
+	}
+	return creds, nil
+}
+
+// nearby tells whether an address stays on this machine: there the appliance speaks plainly.
+func nearby(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return strings.HasPrefix(address, "unix:") || (err == nil && (host == "localhost" || (ip != nil && ip.IsLoopback())))
+}
+
+// plain turns an answer of the API into an error for a person.
+func plain(err error) error {
+	s, ok := status.FromError(err)
+	if !ok || err == nil {
+		return err
+	}
+	// The API says what is wrong in words of its own; gRPC itself adds no details.
+	if s.Code() == codes.Unavailable && len(s.Details()) == 0 {
+		_, why, _ := strings.Cut(s.Message(), "desc = ")
+		return fmt.Errorf("the appliance cannot be reached: %s (does it run, and is this its gRPC address?)", strings.Trim(why, `"`))
+	}
+	return errors.New(s.Message())
+}
+
+// printJSON prints messages one after another.
+func printJSON(w io.Writer, messages ...proto.Message) error {
+	for _, m := range messages {
+		b, err := protojson.MarshalOptions{Multiline: false}.Marshal(m)
+		if err != nil {
+			return err
+		}
+		var indented any
+		if err := json.Unmarshal(b, &indented); err != nil {
+			return err
+		}
+		b, err = json.MarshalIndent(indented, "", "  ")
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(w, string(b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// table prints rows in columns.
+func table(w io.Writer, rows ...[]string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, r := range rows {
+		if _, err := fmt.Fprintln(t, strings.Join(r, "\t")); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vedette/vedette/appliance"
+	"github.com/vedette/vedette/appliance/doctor"
+)
+
+type doctorCommand struct {
+	HTTP        string `name:"http" default:"127.0.0.1:8080" env:"VEDETTE_HTTP" placeholder:"ADDR" help:"Address whose port must be free (${default})."`
+	GRPC        string `name:"grpc" default:"127.0.0.1:8090" env:"VEDETTE_GRPC" placeholder:"ADDR" help:"Address whose port must be free (${default})."`
+	Models      string `type:"path" env:"VEDETTE_MODELS" placeholder:"DIR" help:"Model repository; the shipped one by default."`
+	Onnxruntime string `type:"path" env:"VEDETTE_ONNXRUNTIME" placeholder:"FILE" help:"ONNX Runtime library; the shipped one by default."`
+	Output      string `short:"o" enum:"table,json" default:"table" help:"table or json."`
+}
+
+func (c *doctorCommand) examine(ctx context.Context, env *Env, g *grammar) []doctor.Finding {
+	cfg := doctor.Config{
+		DataDir: g.DataDir, Models: c.Models, Library: c.Onnxruntime, Programs: filepath.Dir(env.Executable), Ports: []string{c.HTTP, c.GRPC},
+	}
+	if cfg.Models == "" {
+		cfg.Models = shippedModels(env.Executable)
+	}
+	if cfg.Library == "" {
+		cfg.Library = shippedLibrary(env.Executable)
+	}
+	if conn, err := new(net.Dialer).DialContext(ctx, "unix", appliance.LocalSocket(g.DataDir)); err == nil {
+		_ = conn.Close()
+		cfg.Running, cfg.Ports = true, nil // its addresses are what it was told, which may be any
+	}
+	return doctor.Check(ctx, cfg)
+}
+
+// shippedLibrary is where vedette-infer finds ONNX Runtime.
+func shippedLibrary(executable string) string {
+	dir := filepath.Dir(executable)
+	packaged := filepath.Join(dir, "..", "lib", "vedette", "libonnxruntime.so.1")
+	if _, err := os.Stat(packaged); err == nil {
+		return packaged
+	}
+	return filepath.Join(dir, "..", "third_party", "onnxruntime", "libonnxruntime.so.1")
+}
+
+// Run prints the findings; the error says that some keep Vedette from working.
+func (c *doctorCommand) Run(ctx context.Context, env *Env, g *grammar) error {
+	findings := c.examine(ctx, env, g)
+	if c.Output == "json" {
+		b, err := json.MarshalIndent(findings, "", "  ")
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(env.Stdout, string(b)); err != nil {
+			return err
+		}
+	} else {
+		rows := [][]string{{"", "CHECK", "FOUND"}}
+		for _, f := range findings {
+			rows = append(rows, []string{strings.ToUpper(string(f.Severity)), f.Check, f.Message})
+			if f.Advice != "" {
+				rows = append(rows, []string{"", "", "-> " + f.Advice})
+			}
+		}
+		if err := table(env.Stdout, rows...); err != nil {
+			return err
+		}
+	}
+	errors := 0
+	for _, f := range findings {
+		if f.Severity == doctor.Error {
+			errors++
+		}
+	}
+	if errors > 0 {
+		return fmt.Errorf("%d faults keep Vedette, or a part of it, from working", errors)
+	}
+	return nil
+}

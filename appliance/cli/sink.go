@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+)
+
+type sinkCommands struct {
+	Add    sinkAdd    `cmd:"" help:"Send events somewhere."`
+	List   sinkList   `cmd:"" help:"List the sinks and how they deliver."`
+	Remove sinkRemove `cmd:"" aliases:"delete" help:"Send no more events there."`
+}
+
+type sinkAdd struct {
+	client
+	ID            string   `arg:"" help:"Name of the sink: letters, digits and -."`
+	Address       string   `arg:"" help:"mqtt://, mqtts://, http://, https://, nats:// or tls:// address, or kafka://HOST:PORT/TOPIC."`
+	Username      string   `help:"User at the receiver."`
+	SecretFile    string   `placeholder:"FILE" help:"File that holds the password, token or signing key; - reads it from standard input."`
+	HomeAssistant bool     `help:"Announce cameras and zones to Home Assistant (MQTT)."`
+	Stream        string   `help:"Stream to create when there is none (NATS)."`
+	Type          []string `help:"Only events of this type; may be repeated."`
+	Camera        []string `help:"Only events of this camera; may be repeated."`
+	FromBeginning bool     `help:"Deliver what is stored already too."`
+	ValidateOnly  bool     `help:"Check, but change nothing."`
+}
+
+// Run adds the sink.
+func (c *sinkAdd) Run(ctx context.Context, env *Env, g *grammar) error {
+	sink := &vedettev1.Sink{Types: c.Type}
+	for _, camera := range c.Camera {
+		sink.Cameras = append(sink.Cameras, fullName(camera))
+	}
+	if err := c.aim(sink); err != nil {
+		return err
+	}
+	if c.SecretFile != "" {
+		var err error
+		if sink.Secret, err = readPassword(c.SecretFile, env.Stdin); err != nil {
+			return err
+		}
+	}
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	sink, err = vedettev1.NewSinkServiceClient(conn).CreateSink(ctx, &vedettev1.CreateSinkRequest{
+		SinkId: c.ID, Sink: sink, FromBeginning: c.FromBeginning, ValidateOnly: c.ValidateOnly,
+	})
+	if err != nil {
+		return plain(err)
+	}
+	return c.printSinks(env, sink)
+}
+
+// aim sets the target that the address stands for.
+func (c *sinkAdd) aim(sink *vedettev1.Sink) error {
+	scheme, rest, _ := strings.Cut(c.Address, "://")
+	switch scheme {
+	case "mqtt", "mqtts":
+		sink.Target = &vedettev1.Sink_Mqtt{Mqtt: &vedettev1.MqttTarget{Uri: c.Address, Username: c.Username, HomeAssistant: c.HomeAssistant}}
+	case "http", "https":
+		sink.Target = &vedettev1.Sink_Webhook{Webhook: &vedettev1.WebhookTarget{Uri: c.Address}}
+	case "nats", "tls":
+		sink.Target = &vedettev1.Sink_Nats{Nats: &vedettev1.NatsTarget{Uri: c.Address, Username: c.Username, Stream: c.Stream}}
+	case "kafka":
+		brokers, topic, _ := strings.Cut(rest, "/")
+		sink.Target = &vedettev1.Sink_Kafka{Kafka: &vedettev1.KafkaTarget{Brokers: strings.Split(brokers, ","), Topic: topic, Username: c.Username}}
+	default:
+		return fmt.Errorf("address %q: its scheme is none of mqtt, mqtts, http, https, nats, tls and kafka", scheme)
+	}
+	return nil
+}
+
+type sinkList struct {
+	client
+}
+
+// Run lists the sinks.
+func (c *sinkList) Run(ctx context.Context, env *Env, g *grammar) error {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	sinks := vedettev1.NewSinkServiceClient(conn)
+	var list []*vedettev1.Sink
+	for token := ""; ; {
+		page, err := sinks.ListSinks(ctx, &vedettev1.ListSinksRequest{PageSize: 1000, PageToken: token})
+		if err != nil {
+			return plain(err)
+		}
+		list = append(list, page.GetSinks()...)
+		if token = page.GetNextPageToken(); token == "" {
+			return c.printSinks(env, list...)
+		}
+	}
+}
+
+type sinkRemove struct {
+	client
+	ID string `arg:"" help:"Name of the sink."`
+}
+
+// Run removes the sink.
+func (c *sinkRemove) Run(ctx context.Context, env *Env, g *grammar) error {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := vedettev1.NewSinkServiceClient(conn).DeleteSink(ctx, &vedettev1.DeleteSinkRequest{Name: "sinks/" + c.ID}); err != nil {
+		return plain(err)
+	}
+	_, err = fmt.Fprintln(env.Stdout, "removed", c.ID)
+	return err
+}
+
+// printSinks shows sinks as asked.
+func (c *client) printSinks(env *Env, list ...*vedettev1.Sink) error {
+	if c.Output == "json" {
+		messages := make([]proto.Message, len(list))
+		for i, s := range list {
+			messages[i] = s
+		}
+		return printJSON(env.Stdout, messages...)
+	}
+	rows := [][]string{{"SINK", "STATE", "DELIVERED", "FAILURES", "TO", "REASON"}}
+	for _, s := range list {
+		st := s.GetStatus()
+		rows = append(rows, []string{
+			strings.TrimPrefix(s.GetName(), "sinks/"), strings.TrimPrefix(st.GetState().String(), "DELIVERY_STATE_"),
+			strconv.FormatInt(st.GetDelivered(), 10), strconv.FormatInt(st.GetFailures(), 10), target(s), st.GetMessage(),
+		})
+	}
+	return table(env.Stdout, rows...)
+}
+
+// target is where a sink sends to, without what may stand in an address besides the host.
+func target(s *vedettev1.Sink) string {
+	address := s.GetMqtt().GetUri() + s.GetWebhook().GetUri() + s.GetNats().GetUri()
+	if k := s.GetKafka(); k != nil {
+		return "kafka://" + strings.Join(k.GetBrokers(), ",") + "/" + k.GetTopic()
+	}
+	if u, err := url.Parse(address); err == nil {
+		return u.Scheme + "://" + u.Host
+	}
+	return address
+}

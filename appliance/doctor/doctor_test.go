@@ -1,0 +1,87 @@
+package doctor_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vedette/vedette/appliance/doctor"
+)
+
+func find(t *testing.T, list []doctor.Finding, check string) doctor.Finding {
+	t.Helper()
+	for _, f := range list {
+		if f.Check == check {
+			return f
+		}
+	}
+	t.Fatalf("no finding of the check %s in %v", check, list)
+	return doctor.Finding{}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryFaultIsFoundAndSaysWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	write(t, filepath.Join(dir, "root/proc/meminfo"), "MemTotal: 100 kB\nMemAvailable:     2048 kB\n")
+	write(t, filepath.Join(dir, "root/proc/cpuinfo"), "processor: 0\nflags\t\t: fpu sse4_2\n")
+	write(t, filepath.Join(dir, "models/pipeline/config.pbtxt"), "x")
+	write(t, filepath.Join(dir, "library.so"), "no library")
+	write(t, filepath.Join(dir, "data/secret.key"), "k")
+	if err := os.Chmod(filepath.Join(dir, "data/secret.key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	list := doctor.Check(t.Context(), doctor.Config{
+		Root: filepath.Join(dir, "root"), DataDir: filepath.Join(dir, "data"), Models: filepath.Join(dir, "models"),
+		Library: filepath.Join(dir, "library.so"), Programs: dir, Ports: []string{ln.Addr().String()},
+	})
+	for check, want := range map[string]doctor.Severity{
+		"memory": doctor.Warning, "cpu": doctor.Warning, "secret-key": doctor.Error, "program": doctor.Error,
+		"onnxruntime": doctor.Error, "models": doctor.Error, "port": doctor.Error,
+	} {
+		f := find(t, list, check)
+		if f.Severity != want || f.Advice == "" {
+			t.Errorf("%s: %+v, want %s and an advice", check, f, want)
+		}
+	}
+	if doctor.Worst(list) != doctor.Error {
+		t.Errorf("the worst is %s", doctor.Worst(list))
+	}
+}
+
+func TestAHealthyBoxPasses(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "proc/meminfo"), "MemAvailable:     8000000 kB\n")
+	write(t, filepath.Join(dir, "proc/cpuinfo"), "flags\t\t: fpu avx2 avx512f\n")
+	for _, m := range []string{"pipeline", "tracker"} {
+		write(t, filepath.Join(dir, "models", m, "config.pbtxt"), "x")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := doctor.Check(t.Context(), doctor.Config{Root: dir, DataDir: filepath.Join(dir, "not", "yet"), Models: filepath.Join(dir, "models"), Library: self, Ports: []string{"127.0.0.1:0"}})
+	for _, check := range []string{"memory", "cpu", "gpu", "models", "onnxruntime", "port"} {
+		if f := find(t, list, check); f.Severity != doctor.OK || f.Message == "" {
+			t.Errorf("%s: %+v", check, f)
+		}
+	}
+	if f := find(t, list, "disk"); !strings.Contains(f.Message, dir) {
+		t.Errorf("a data directory that is yet to be made is judged by %q", f.Message)
+	}
+}

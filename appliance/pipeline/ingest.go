@@ -1,0 +1,175 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	"github.com/vedette/vedette/ingest/ingestclient"
+)
+
+// ErrIngestGone says that the ingest sidecar is not there.
+var ErrIngestGone = ingestclient.ErrDisconnected
+
+// ErrUpgrading says that the ingest sidecar speaks another version of the contract.
+var ErrUpgrading = errors.New("the ingest sidecar is of another version: an upgrade is under way, or only one of the two was replaced")
+
+// ingestLink is what the pipeline does with what the ingest sidecar says.
+type ingestLink struct {
+	p      *Pipeline
+	client *ingestclient.Client
+
+	mu       sync.Mutex // guards what follows
+	err      error      // why there is no connection
+	revision uint64
+	states   map[string]ingestv1.CameraState
+}
+
+func newIngestLink(p *Pipeline) *ingestLink {
+	l := &ingestLink{p: p, err: ErrIngestGone, states: map[string]ingestv1.CameraState{}}
+	l.client = ingestclient.New(ingestclient.Config{
+		Socket: p.cfg.IngestSocket, Program: "vedette", Retry: p.cfg.Retry, Logger: p.cfg.Logger,
+		Handler: ingestclient.Handler{
+			State: l.state, Camera: l.camera, SlotsOpened: l.slotsOpened, SlotsClosed: l.slotsClosed, Frame: l.frame,
+			Counters: l.counters, ClockStep: l.clockStep,
+		},
+	})
+	l.client.WatchFrames(&ingestv1.WatchFrames{})
+	return l
+}
+
+// cameras tells the sidecar what is wanted.
+func (l *ingestLink) cameras() {
+	set := &ingestv1.SetCameras{}
+	l.p.mu.Lock()
+	for _, c := range l.p.wanted {
+		set.Cameras = append(set.Cameras, c.Ingest)
+	}
+	l.p.mu.Unlock()
+	l.mu.Lock()
+	l.revision++
+	set.Revision = l.revision
+	l.mu.Unlock()
+	l.client.SetCameras(set)
+}
+
+// fault returns why there is no connection, or nil.
+func (l *ingestLink) fault() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// state follows the connection. When it ends, every stream epoch ends with it.
+func (l *ingestLink) state(s ingestclient.State, hello *ingestv1.Hello, err error) {
+	l.mu.Lock()
+	had := l.err == nil
+	switch s {
+	case ingestclient.Connected:
+		l.err = nil
+	case ingestclient.Upgrading:
+		l.err = ErrUpgrading
+	case ingestclient.Disconnected:
+		l.err = errors.Join(ErrIngestGone, err)
+		clear(l.states)
+	}
+	l.mu.Unlock()
+	if s == ingestclient.Connected {
+		l.p.cfg.Observer.Online()
+		l.p.cfg.Logger.Info("ingest connected", slog.String("program", hello.GetProgram()), slog.String("instance", hello.GetInstance()))
+	}
+	if had && s != ingestclient.Connected {
+		l.p.cfg.Observer.Offline()
+	}
+	if s == ingestclient.Upgrading {
+		l.p.cfg.Observer.Upgrading()
+	}
+	if !had || s == ingestclient.Connected {
+		return
+	}
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	for _, r := range l.p.lanes {
+		r.lane.put(epochClosed{reason: "INGEST_RESTARTED"})
+	}
+}
+
+func (l *ingestLink) slotsOpened(m *ingestv1.SlotsOpened, file *os.File) {
+	if lane := l.p.lane(m.GetCamera()); lane == nil || !lane.put(epochOpened{slots: m, file: file}) {
+		_ = file.Close()
+	}
+}
+
+func (l *ingestLink) slotsClosed(m *ingestv1.SlotsClosed) {
+	if lane := l.p.lane(m.GetCamera()); lane != nil {
+		lane.put(epochClosed{epoch: m.GetStreamEpoch(), reason: "STREAM_ENDED"})
+	}
+}
+
+// frame passes a frame on to its lane; a live camera's older one gives way.
+func (l *ingestLink) frame(f ingestclient.Frame) {
+	lane := l.p.lane(f.GetCamera())
+	if lane == nil {
+		f.Release()
+		return
+	}
+	displaced, ok := lane.announce(f, !lane.everyFrame.Load())
+	if !ok {
+		f.Release()
+	}
+	for _, d := range displaced {
+		lane.put(dropped{cause: dropBusy})
+		d.Release()
+	}
+}
+
+// camera passes a camera's state on and makes an event of a change.
+func (l *ingestLink) camera(s *ingestv1.CameraStatus) {
+	if s.GetRemoved() {
+		return
+	}
+	l.mu.Lock()
+	before, known := l.states[s.GetCamera()]
+	l.states[s.GetCamera()] = s.GetState()
+	l.mu.Unlock()
+	l.p.cfg.Observer.Stream(s.GetCamera(), s)
+	if (known && before == s.GetState()) || l.p.lane(s.GetCamera()) == nil {
+		return
+	}
+	attributes := map[string]string{"state": strings.TrimPrefix(s.GetState().String(), "CAMERA_STATE_")}
+	if known {
+		attributes["before"] = strings.TrimPrefix(before.String(), "CAMERA_STATE_")
+	}
+	if e := s.GetError(); e != nil {
+		attributes["reason"] = strings.TrimPrefix(e.GetReason().String(), "ERROR_REASON_")
+		attributes["message"] = e.GetMessage()
+	}
+	l.p.event(context.Background(), s.GetCamera(), "camera_state", l.p.cfg.Now(), attributes)
+}
+
+func (l *ingestLink) counters(m *ingestv1.Counters) {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	if l.p.lanes[m.GetCamera()] != nil {
+		l.p.counters[m.GetCamera()] = m
+	}
+}
+
+func (l *ingestLink) clockStep(m *ingestv1.ClockStep) {
+	l.p.event(context.Background(), "", "clock_step", l.p.cfg.Now(), map[string]string{"step": time.Duration(m.GetStepNs()).String()})
+}
+
+// Picture asks the ingest sidecar for a picture.
+func (p *Pipeline) Picture(ctx context.Context, req *ingestv1.GetPicture) (*ingestv1.Picture, error) {
+	return p.ingest.client.Picture(ctx, req)
+}
+
+// Probe has the ingest sidecar try a camera once. A fault of the camera is in the answer.
+func (p *Pipeline) Probe(ctx context.Context, camera *ingestv1.Camera) (*ingestv1.Probe, error) {
+	return p.ingest.client.Probe(ctx, &ingestv1.GetProbe{Camera: camera})
+}

@@ -1,0 +1,341 @@
+// Package pipeline takes frames from the ingest sidecar through the inference sidecar into the store. It is the only
+// place where frames, tensors, tracks and history meet; of the frames it sees notices, never pixels.
+//
+// Every camera has a lane of its own, so that a slow, dead or bursty one moves no other. Frames of live cameras are
+// dropped, oldest first and counted by cause, when inference cannot follow; sequences are durable rows, opened before
+// the first frame and closed after the last.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	"github.com/vedette/vedette/store"
+)
+
+// Config is how a Pipeline is made. Store, the sockets and Observer are required.
+type Config struct {
+	Store *store.Store
+	// IngestSocket is the ingest sidecar's socket.
+	IngestSocket string
+	// InferSocket and InferDoor are the inference sidecar's private sockets: requests, and memory by descriptor.
+	InferSocket, InferDoor string
+	// Models is the model repository, where label files are; empty: classes without names in their model's
+	// configuration are called class-0, class-1, ...
+	Models string
+	// Observer is told what becomes of the cameras.
+	Observer Observer
+	// Rules turn what is seen into events, which are kept with it; nil: there are none.
+	Rules Rules
+	// Retry is the pause before a sidecar is looked for again; 0: 100 ms.
+	Retry time.Duration
+	// Report is how often the observer is told what a lane does; 0: 1 s.
+	Report time.Duration
+	// Metrics, nil: not registered.
+	Metrics prometheus.Registerer
+	// Logger, nil: discarded.
+	Logger *slog.Logger
+	// Now, nil: time.Now.
+	Now func() time.Time
+}
+
+// Observer is told what becomes of the cameras. Its methods are called from many goroutines and must not block.
+type Observer interface {
+	// Stream passes on what the ingest sidecar says of a camera; the observer must not change it.
+	Stream(camera string, s *ingestv1.CameraStatus)
+	// Online says that the ingest sidecar is connected and will report streams.
+	Online()
+	// Upgrading says that the ingest sidecar answers and speaks another contract.
+	Upgrading()
+	// Offline says that the ingest sidecar is gone, and with it what was known of streams.
+	Offline()
+	// Analysis says what a camera's lane does. The observer must not change a.Drops.
+	Analysis(camera string, a Analysis)
+}
+
+// Rules turn what is seen into events. Frames of one camera come in order; those of several come at once.
+type Rules interface {
+	// Seen returns the events a frame gives rise to; ended are the tracks that ended with it. It keeps neither.
+	Seen(f *store.Frame, ended []store.Track) []store.Event
+	// Closed returns the events the end of a camera's sequence gives rise to.
+	Closed(camera string, sequence int64, at time.Time) []store.Event
+}
+
+// Analysis is what a camera's lane does.
+type Analysis struct {
+	// Sequence is the open one; 0: none.
+	Sequence int64
+	// Frames analysed, and frames dropped by cause, since the appliance started.
+	Frames int64
+	Drops  map[string]int64
+	// Rate of analysed frames a second, over the last seconds.
+	Rate float64
+	// LastFrame is the capture time of the newest analysed frame.
+	LastFrame time.Time
+	// Reason and Message say why analysis stands still; empty when it runs.
+	Reason, Message string
+}
+
+// Camera is what is wanted of one camera.
+type Camera struct {
+	// Ingest is what the ingest sidecar is told; its name is the camera's id.
+	Ingest *ingestv1.Camera
+	// UID tells a camera from an earlier one of the same name.
+	UID string
+	Analysing
+}
+
+// Analysing is how a camera's frames are analysed.
+type Analysing struct {
+	// Pipeline is the ensemble frames go to; empty: "pipeline".
+	Pipeline string
+	Paused   bool
+	// EveryFrame: none is dropped for being late, and up to four are in flight.
+	EveryFrame bool
+	// Staleness is how old a live frame may be when its analysis begins; 0: 1 s.
+	Staleness time.Duration
+}
+
+func (a Analysing) withDefaults() Analysing {
+	if a.Pipeline == "" {
+		a.Pipeline = "pipeline"
+	}
+	if a.Staleness <= 0 {
+		a.Staleness = time.Second
+	}
+	return a
+}
+
+// errCameraRemoved is why a lane ends before the pipeline does.
+var errCameraRemoved = errors.New("the camera was removed or disabled")
+
+// Pipeline runs the lanes of all cameras.
+type Pipeline struct {
+	cfg     Config
+	metrics *metrics
+	ingest  *ingestLink
+	running sync.WaitGroup // the lanes
+
+	mu        sync.Mutex // guards what follows
+	wanted    []Camera
+	wantedNew chan struct{} // one token: wanted has changed
+	lanes     map[string]*running
+	session   *session // nil: inference is not there
+	changed   chan struct{}
+	inferErr  error                         // why it is not
+	counters  map[string]*ingestv1.Counters // by camera
+}
+
+// running is a lane and what it takes to stop it.
+type running struct {
+	lane   *lane
+	uid    string
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+// New returns a pipeline that Run starts.
+func New(cfg Config) *Pipeline {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Retry <= 0 {
+		cfg.Retry = 100 * time.Millisecond
+	}
+	if cfg.Report <= 0 {
+		cfg.Report = time.Second
+	}
+	p := &Pipeline{
+		cfg: cfg, metrics: newMetrics(cfg.Metrics), wantedNew: make(chan struct{}, 1), lanes: map[string]*running{},
+		changed: make(chan struct{}), inferErr: errors.New("the inference sidecar has not answered yet"), counters: map[string]*ingestv1.Counters{},
+	}
+	p.ingest = newIngestLink(p)
+	return p
+}
+
+// SetCameras replaces the list of wanted cameras. Run brings it about.
+func (p *Pipeline) SetCameras(cameras []Camera) {
+	p.mu.Lock()
+	p.wanted = cameras
+	p.mu.Unlock()
+	select {
+	case p.wantedNew <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends, then closes every sequence.
+func (p *Pipeline) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	// The links outlive the lanes, which close their sequences through them.
+	linkCtx, stopLinks := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLinks()
+	inference := &inferenceLink{
+		socket: p.cfg.InferSocket, doorSocket: p.cfg.InferDoor, modelDir: p.cfg.Models, retry: p.cfg.Retry, logger: p.cfg.Logger,
+		opened: func(s *session) { p.setSession(s, nil) }, closed: func(err error) { p.setSession(nil, err) },
+	}
+	g.Go(func() error { return inference.serve(linkCtx) })
+	g.Go(func() error { return p.ingest.client.Run(linkCtx) })
+	g.Go(func() error { return p.measure(ctx) })
+	g.Go(func() error {
+		defer stopLinks()
+		p.keepLanes(ctx)
+		return nil
+	})
+	return g.Wait()
+}
+
+// keepLanes brings the lanes in line with what is wanted, and ends them all when ctx does.
+func (p *Pipeline) keepLanes(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			p.running.Wait()
+			return
+		case <-p.wantedNew:
+			p.reconcile(ctx)
+			p.ingest.cameras()
+		}
+	}
+}
+
+func (p *Pipeline) reconcile(ctx context.Context) {
+	p.mu.Lock()
+	wanted := map[string]Camera{}
+	for _, c := range p.wanted {
+		if !c.Ingest.GetDisabled() {
+			wanted[c.Ingest.GetName()] = c
+		}
+	}
+	var ending []*running
+	for id, r := range p.lanes {
+		if c, ok := wanted[id]; !ok || c.UID != r.uid {
+			r.cancel(errCameraRemoved)
+			ending = append(ending, r)
+		}
+	}
+	p.mu.Unlock()
+	for _, r := range ending {
+		<-r.done
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range ending {
+		delete(p.lanes, r.lane.camera)
+		delete(p.counters, r.lane.camera)
+		p.metrics.forget(r.lane.camera)
+	}
+	for id, c := range wanted {
+		settings := c.withDefaults()
+		if r := p.lanes[id]; r != nil {
+			r.lane.put(settingsChanged{settings: settings})
+			continue
+		}
+		laneCtx, cancel := context.WithCancelCause(ctx)
+		r := &running{lane: newLane(p, id, settings), uid: c.UID, cancel: cancel, done: make(chan struct{})}
+		p.lanes[id] = r
+		p.running.Go(func() {
+			defer close(r.done)
+			r.lane.run(laneCtx)
+		})
+	}
+}
+
+func (p *Pipeline) lane(camera string) *lane {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.lanes[camera]; r != nil {
+		return r.lane
+	}
+	return nil
+}
+
+func (p *Pipeline) setSession(s *session, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	had := p.session != nil
+	p.session, p.inferErr = s, err
+	if s != nil || had {
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+	if had && s == nil {
+		p.cfg.Logger.Warn("inference lost", slog.Any("err", err))
+	}
+}
+
+// currentSession returns the session (nil: none) and a channel that is closed when there is another.
+func (p *Pipeline) currentSession() (*session, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.session, p.changed
+}
+
+// inferenceState is why analysis stands still when there is no session.
+func (p *Pipeline) inferenceState() (reason, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inferErr == nil {
+		return "", ""
+	}
+	return "INFERENCE_UNAVAILABLE", p.inferErr.Error()
+}
+
+// Inference returns nil when the inference sidecar answers, and otherwise why it does not.
+func (p *Pipeline) Inference() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inferErr
+}
+
+// Ingest returns nil when the ingest sidecar answers, and otherwise why it does not.
+func (p *Pipeline) Ingest() error { return p.ingest.fault() }
+
+// dropsOf adds what ingest dropped of a camera to what its lane did.
+func (p *Pipeline) dropsOf(camera string, lane map[string]int64) map[string]int64 {
+	all := maps.Clone(lane)
+	p.mu.Lock()
+	c := p.counters[camera]
+	p.mu.Unlock()
+	for cause, n := range map[string]uint64{
+		"no_slot": c.GetDroppedNoSlot(), "no_lease": c.GetDroppedNoLease(), "decode_late": c.GetDroppedDecodeLate(), "no_keyframe": c.GetDroppedNoKeyframe(),
+	} {
+		if n > 0 {
+			all[cause] += int64(n)
+		}
+	}
+	return all
+}
+
+// measure observes how long frames take from their arrival to their commit.
+func (p *Pipeline) measure(ctx context.Context) error {
+	sub := p.cfg.Store.Subscribe(0)
+	for ctx.Err() == nil {
+		c, err := sub.Next(ctx)
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("follow the store's commits: %w", err)
+		}
+		for i := range c.Frames {
+			p.metrics.committed.WithLabelValues(c.Frames[i].Camera).Observe(c.Time.Sub(c.Frames[i].ReceiveTime).Seconds())
+		}
+	}
+	return nil
+}
+
+func fastReconnect() grpc.ConnectParams {
+	return grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: time.Second}
+}

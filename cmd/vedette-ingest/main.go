@@ -1,0 +1,56 @@
+// Command vedette-ingest connects to cameras, decodes them and serves their frames on a Unix socket.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/vedette/vedette/ingest/sidecar"
+	"github.com/vedette/vedette/internal/sdnotify"
+)
+
+type flags struct {
+	Socket   string           `default:"/run/vedette/ingest.sock" env:"VEDETTE_INGEST_SOCKET" help:"Unix socket to serve."`
+	LogLevel slog.Level       `default:"info" env:"VEDETTE_LOG_LEVEL" help:"debug, info, warn or error."`
+	Decodes  int              `help:"Pictures decoded at once; 0: the cores of this machine."`
+	Dials    int              `help:"Cameras being connected at once; 0: 8."`
+	Version  kong.VersionFlag `help:"Print the version and exit."`
+}
+
+func main() {
+	version := "devel"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	var f flags
+	kong.Parse(&f, kong.Name("vedette-ingest"), kong.Vars{"version": version},
+		kong.Description("Connects to cameras, decodes them and serves their frames on a Unix socket."))
+	if err := run(f, version); err != nil {
+		fmt.Fprintln(os.Stderr, "vedette-ingest:", err)
+		os.Exit(1)
+	}
+}
+
+func run(f flags, version string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel, err := sdnotify.WithSupervisor(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	return sidecar.New(sidecar.Config{
+		Socket: f.Socket, Decodes: f.Decodes, Dials: f.Dials, Program: "vedette-ingest " + version,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: f.LogLevel})),
+		Ready:  sdnotify.Ready, Watchdog: sdnotify.Watchdog,
+	}).Run(ctx)
+}

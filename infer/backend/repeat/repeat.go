@@ -1,0 +1,93 @@
+// Package repeat is a decoupled model: it answers a request once for each
+// element of its input, with a pause before each. It exists to test streams.
+//
+// Inputs IN INT32[n], DELAY UINT32[n] (milliseconds before the answer of the
+// same place) and WAIT UINT32[1] (milliseconds the instance stays busy).
+// Outputs OUT INT32[1] and IDX UINT32[1].
+package repeat
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vedette/vedette/infer"
+	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/tensor"
+)
+
+// Backend makes repeat models. The zero value is ready.
+type Backend struct{}
+
+// Complete implements backend.Backend: there is no file to learn from.
+func (Backend) Complete(context.Context, *backend.Model) error { return nil }
+
+// NewInstance implements backend.Backend.
+func (Backend) NewInstance(_ context.Context, m *backend.Model, _ backend.Placement) (backend.Instance, error) {
+	if !m.Config.GetModelTransactionPolicy().GetDecoupled() {
+		return nil, infer.Errorf(infer.InvalidArgument, "repeat model '%s' must be decoupled: set model_transaction_policy { decoupled: true }", m.Name)
+	}
+	return new(instance), nil
+}
+
+type instance struct {
+	answering sync.WaitGroup
+}
+
+// Execute implements backend.Instance. Answers are given in the background; it
+// returns when the longest WAIT is over.
+func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
+	var wait uint32
+	for _, j := range jobs {
+		in, delay, w := j.Input("IN"), j.Input("DELAY"), j.Input("WAIT")
+		if in == nil || delay == nil || w == nil || len(in.Data) != len(delay.Data) || len(w.Data) < 4 {
+			j.Fail(infer.Errorf(infer.InvalidArgument, "repeat model needs IN and DELAY of one length, and WAIT"))
+			continue
+		}
+		wait = max(wait, tensor.View[uint32](w.Data)[0])
+		// The request's memory may be gone once it was cancelled; these are few.
+		values, delays := slices.Clone(tensor.View[int32](in.Data)), slices.Clone(tensor.View[uint32](delay.Data))
+		i.answering.Go(func() { answer(ctx, j, values, delays) })
+	}
+	pause(ctx, wait)
+}
+
+func answer(ctx context.Context, j *backend.Job, values []int32, delays []uint32) {
+	for k, v := range values {
+		pause(ctx, delays[k])
+		if j.Cancelled() {
+			e := infer.Errorf(infer.Cancelled, "request cancelled after %d of %d responses", k, len(values))
+			e.Reason = infer.ReasonCanceled
+			j.Fail(e)
+			return
+		}
+		r := j.NewResponse()
+		if j.Wants("OUT") {
+			copy(r.Add("OUT", tensor.Int32, []int64{1}, 4), tensor.AsBytes([]int32{v}))
+		}
+		if j.Wants("IDX") {
+			copy(r.Add("IDX", tensor.Uint32, []int64{1}, 4), tensor.AsBytes([]uint32{uint32(k)}))
+		}
+		j.Respond(r)
+	}
+	j.Finish()
+}
+
+func pause(ctx context.Context, ms uint32) {
+	if ms == 0 {
+		return
+	}
+	t := time.NewTimer(time.Duration(ms) * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// Close implements backend.Instance.
+func (i *instance) Close() error {
+	i.answering.Wait()
+	return nil
+}

@@ -1,0 +1,165 @@
+// Package infer is the vocabulary of the inference sidecar: what is asked of a
+// model, what it answers, and the one door everything goes through.
+//
+// Frontends, ensembles, scripts and the appliance's pipeline all hold an
+// Inferer and nothing else of the server; a Catalog tells them what there is
+// to ask. How models are found, scheduled and run is in the packages below.
+package infer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/vedette/vedette/infer/tensor"
+)
+
+// Inferer runs models.
+type Inferer interface {
+	// Submit admits a request and returns; it never waits for the model.
+	// Requests of one correlation id execute in the order of their Submits.
+	//
+	// An error means refused: reply is not called and the request stays the
+	// caller's. After nil, reply is called, never concurrently with itself,
+	// until one Reply is Final. It runs on the server's goroutines, so it must
+	// not block; it may be called before Submit returns.
+	//
+	// The request and the memory of its tensors belong to the server until the
+	// final reply was delivered and every response was released, since outputs
+	// may be views of inputs. Cancelling ctx cancels the request wherever it
+	// waits; a model that is running is not interrupted.
+	Submit(ctx context.Context, req *Request, reply func(Reply)) error
+}
+
+// Doer is an Inferer that can run a request on the caller's own goroutine,
+// which saves two hand-offs. Do uses it where it is there.
+type Doer interface {
+	Do(ctx context.Context, req *Request) (*Response, error)
+}
+
+// Request asks a model for one inference (of a batch, where it batches).
+type Request struct {
+	ID    string // the client's name for it, echoed; may be empty
+	Model string
+	// Version to use; <= 0 leaves it to the model's version policy.
+	Version int64
+
+	// Correlation names the sequence it belongs to; zero is none.
+	Correlation                CorrelationID
+	SequenceStart, SequenceEnd bool
+	// Scope is the listener it came through. Sequences of one scope cannot be
+	// reached from another, even with equal correlation ids.
+	Scope string
+
+	// Priority 1 is the highest; 0 takes the model's default.
+	Priority uint64
+	// Timeout bounds the time in the queue; 0 leaves it to the queue policy.
+	Timeout time.Duration
+	// Parameters are the client's own: string, int64, uint64, bool, float64.
+	Parameters map[string]any
+
+	Inputs []tensor.Tensor
+	// Raw is the single input's bytes when the client named no tensor at all
+	// (raw binary request): name, type and shape are deduced. Nil is none;
+	// Inputs is then ignored.
+	Raw []byte
+	// Outputs lists what is wanted; empty is everything.
+	Outputs []OutputSpec
+
+	// Received is when the first byte of it was there, for statistics; zero is
+	// the time of Submit.
+	Received time.Time
+}
+
+// OutputSpec asks for one output.
+type OutputSpec struct {
+	Name string
+	// Classes > 0 replaces the tensor by its so many highest values with index
+	// and label, as BYTES.
+	Classes int
+	// Into is memory the output is written to, a client's region for example;
+	// nil lets the server choose. Too small is an error of the request.
+	Into []byte
+	// Parameters are what the client set and the server does not know.
+	Parameters map[string]any
+}
+
+// CorrelationID names a sequence by a number or by a string; "5" and 5 differ.
+// The zero value is no sequence.
+type CorrelationID struct {
+	Num uint64
+	Str string
+}
+
+// IsZero tells that there is no sequence.
+func (c CorrelationID) IsZero() bool { return c == CorrelationID{} }
+
+// Reply is one delivery of a request: a response, an error, or neither when a
+// decoupled model says that nothing more will come. An error is always final.
+type Reply struct {
+	Response *Response
+	Err      error
+	Final    bool
+}
+
+// Do asks for exactly one response. A model that answers with none or several
+// is an error.
+func Do(ctx context.Context, inf Inferer, req *Request) (*Response, error) {
+	if d, ok := inf.(Doer); ok {
+		return d.Do(ctx, req)
+	}
+	return new(Waits).Do(ctx, inf, req)
+}
+
+// Waits turns Submit into a call that waits, and keeps what that takes for
+// reuse. It is how an Inferer becomes a Doer. The zero value is ready.
+type Waits struct{ free sync.Pool }
+
+// Do submits to inf and waits for exactly one response.
+func (ws *Waits) Do(ctx context.Context, inf Inferer, req *Request) (*Response, error) {
+	w, ok := ws.free.Get().(*waiter)
+	if !ok {
+		w = &waiter{done: make(chan struct{}, 1)}
+		w.reply = w.take
+	}
+	if err := inf.Submit(ctx, req, w.reply); err != nil {
+		ws.free.Put(w)
+		return nil, err
+	}
+	<-w.done
+	resp, err, count := w.resp, w.err, w.count
+	w.resp, w.err, w.count = nil, nil, 0
+	ws.free.Put(w)
+	if err == nil && count != 1 {
+		err = Errorf(Internal, "expected a single response, got %d", count)
+	}
+	if err != nil {
+		resp.Release()
+		return nil, err
+	}
+	return resp, nil
+}
+
+type waiter struct {
+	done  chan struct{} // one slot, so that the server never waits for the reader
+	reply func(Reply)
+	resp  *Response
+	err   error
+	count int
+}
+
+func (w *waiter) take(r Reply) {
+	if r.Response != nil {
+		if w.count++; w.count == 1 {
+			w.resp = r.Response
+		} else {
+			r.Response.Release()
+		}
+	}
+	if r.Err != nil {
+		w.err = r.Err
+	}
+	if r.Final {
+		w.done <- struct{}{}
+	}
+}

@@ -1,0 +1,408 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer"
+)
+
+// Load implements infer.Catalog.
+func (r *Repository) Load(ctx context.Context, name string, opts infer.LoadOptions) error {
+	if err := r.controllable(name); err != nil {
+		return err
+	}
+	var p *plan
+	var err error
+	switch {
+	case opts.Config == "" && len(opts.Files) > 0:
+		return infer.Errorf(infer.InvalidArgument, "Load parameter 'config' must be specified for model file override")
+	case opts.Config != "":
+		p, err = r.override(name, opts)
+	default:
+		p, err = r.read(name)
+	}
+	if err == nil {
+		err = r.loadDependencies(ctx, p, nil)
+	}
+	if err != nil {
+		r.noteFailure(name, err)
+		return asLoadError(name, err)
+	}
+	if err := r.apply(ctx, p); err != nil {
+		return err
+	}
+	r.refreshEnsembles(ctx)
+	return nil
+}
+
+func (r *Repository) controllable(name string) error {
+	if r.cfg.Mode != ModeExplicit {
+		return infer.Errorf(infer.Unavailable, "explicit model load / unload is not allowed if polling is enabled")
+	}
+	if r.stopping.Load() {
+		return infer.Errorf(infer.Unavailable, "Server exiting")
+	}
+	select {
+	case <-r.started:
+	default:
+		return infer.Errorf(infer.Unavailable, "Server not ready")
+	}
+	return validName(name)
+}
+
+// asLoadError keeps the class of errors that have one.
+func asLoadError(name string, err error) error {
+	if e, ok := errors.AsType[*infer.Error](err); ok {
+		return e
+	}
+	return infer.Errorf(infer.InvalidArgument, "load failed for model '%s': %v", name, err)
+}
+
+// noteFailure records why a model that has nothing to serve has nothing.
+func (r *Repository) noteFailure(name string, err error) {
+	m := r.entry(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.logger.Error("model cannot be loaded", slog.String("model", name), slog.Any("err", err))
+	m.wanted = true
+	m.failed = err.Error()
+	r.publishLocked()
+}
+
+func (r *Repository) serves(name string) bool {
+	m := (*r.table.Load())[name]
+	return m != nil && len(m.ready) > 0
+}
+
+// apply loads what a plan asks for beside what serves, and then swaps.
+func (r *Repository) apply(ctx context.Context, p *plan) error {
+	m := r.entry(p.name)
+	m.op.Lock()
+	defer m.op.Unlock()
+
+	r.mu.Lock()
+	// A plan that versions live from already is applied again on purpose.
+	unchanged := p.users.Load() == 0 && p.print != "" && p.print == m.print && len(m.ready) > 0
+	if !unchanged {
+		m.wanted, m.failed = true, ""
+		for _, number := range p.versions {
+			if m.serving(number) == nil {
+				m.states[number] = versionState{state: stateLoading}
+			}
+		}
+		r.publishLocked()
+	}
+	r.mu.Unlock()
+	if unchanged {
+		p.discard()
+		return nil
+	}
+	start := time.Now()
+	fresh, faults := r.build(ctx, p)
+	if len(faults) == 0 {
+		handed := r.handOver(m, fresh)
+		defer handed()
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopping.Load() {
+		// Nobody would close what is loaded now.
+		for _, number := range p.versions {
+			faults[number] = infer.Errorf(infer.Unavailable, "Server exiting")
+		}
+	}
+	if len(faults) > 0 {
+		return r.failLocked(m, p, fresh, faults)
+	}
+	old := m.ready
+	m.ready, m.cfg, m.print = fresh, p.cfg, p.print
+	for number := range m.states {
+		if !slices.Contains(p.versions, number) {
+			m.states[number] = versionState{state: stateUnavailable, reason: "unloaded"}
+		}
+	}
+	for _, v := range fresh {
+		m.states[v.number] = versionState{state: stateReady}
+		v.stats.Loaded(time.Since(start))
+		r.running.Go(func() { v.serve(r.ctx) })
+	}
+	r.publishLocked()
+	for _, v := range old {
+		v.begin()
+	}
+	r.logger.Info("model is ready", slog.String("model", m.name), slog.Any("versions", p.versions))
+	return nil
+}
+
+func (m *model) serving(number int64) *version {
+	for _, v := range m.ready {
+		if v.number == number {
+			return v
+		}
+	}
+	return nil
+}
+
+// failLocked ends a load that did not work out: what served before still does.
+func (r *Repository) failLocked(m *model, p *plan, fresh []*version, faults map[int64]error) error {
+	for _, v := range fresh {
+		v.free()
+	}
+	if len(fresh) == 0 {
+		p.discard()
+	}
+	if len(m.ready) == 0 {
+		m.cfg = p.cfg
+	}
+	var b strings.Builder
+	for _, number := range p.versions {
+		if m.serving(number) == nil {
+			m.states[number] = versionState{state: stateUnavailable, reason: "unloaded"}
+		}
+		err := faults[number]
+		if err == nil {
+			continue
+		}
+		r.logger.Error("model cannot be loaded", slog.String("model", m.name), slog.Int64("version", number), slog.Any("err", err))
+		if m.serving(number) == nil {
+			m.states[number] = versionState{state: stateUnavailable, reason: err.Error()}
+		}
+		fmt.Fprintf(&b, "version %d is at UNAVAILABLE state: %v;\n", number, err)
+	}
+	r.publishLocked()
+	return infer.Errorf(infer.InvalidArgument, "load failed for model '%s': %s", m.name, b.String())
+}
+
+// Unload implements infer.Catalog.
+func (r *Repository) Unload(ctx context.Context, name string, dependents bool) error {
+	if err := r.controllable(name); err != nil {
+		return err
+	}
+	r.unload(ctx, name, dependents)
+	r.refreshEnsembles(ctx)
+	return nil
+}
+
+func (r *Repository) unload(ctx context.Context, name string, dependents bool) {
+	r.mu.Lock()
+	m := r.models[name]
+	r.mu.Unlock()
+	if m == nil {
+		return
+	}
+	m.op.Lock()
+	r.mu.Lock()
+	steps := m.cfg.GetEnsembleScheduling().GetStep()
+	m.wanted, m.failed, m.print = false, "", ""
+	r.retireLocked(m)
+	r.mu.Unlock()
+	m.op.Unlock()
+	if !dependents {
+		return
+	}
+	for _, s := range steps {
+		r.unload(ctx, s.GetModelName(), true)
+	}
+}
+
+// retireLocked takes a model's versions out of service.
+func (r *Repository) retireLocked(m *model) {
+	old := m.ready
+	m.ready = nil
+	for number := range m.states {
+		m.states[number] = versionState{state: stateUnavailable, reason: "unloaded"}
+	}
+	for _, v := range old {
+		m.states[v.number] = versionState{state: stateUnloading}
+	}
+	r.publishLocked()
+	for _, v := range old {
+		v.begin()
+	}
+}
+
+// retired notes that the last request of an unloaded version was answered.
+func (r *Repository) retired(v *version) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.models[v.name]
+	if m.serving(v.number) == nil && m.states[v.number].state == stateUnloading {
+		m.states[v.number] = versionState{state: stateUnavailable, reason: "unloaded"}
+		r.publishLocked()
+	}
+}
+
+// closeAll ends the service of everything: ensembles before what they are made
+// of, so that their requests under way can finish.
+func (r *Repository) closeAll() {
+	var plain []*version
+	byDepth := make(map[int][]*version)
+	for _, m := range r.sorted() {
+		for _, v := range m.ready {
+			if v.sched != nil {
+				plain = append(plain, v)
+				continue
+			}
+			d := r.depth(v.cfg)
+			byDepth[d] = append(byDepth[d], v)
+		}
+	}
+	for _, d := range slices.Backward(slices.Sorted(maps.Keys(byDepth))) {
+		for _, v := range byDepth[d] {
+			v.begin()
+		}
+		for _, v := range byDepth[d] {
+			<-v.closed
+		}
+	}
+	for _, v := range plain {
+		v.sched.Stop()
+	}
+}
+
+// depth is how many ensembles are nested below a configuration.
+func (r *Repository) depth(cfg *inference.ModelConfig) int {
+	d := 0
+	for _, s := range cfg.GetEnsembleScheduling().GetStep() {
+		if v, err := r.find(s.GetModelName(), s.GetModelVersion()); err == nil {
+			d = max(d, 1+r.depth(v.cfg))
+		}
+	}
+	return d
+}
+
+// loadAtStart loads what the mode asks for and says what failed.
+func (r *Repository) loadAtStart(ctx context.Context) error {
+	names := r.cfg.Startup
+	if r.cfg.Mode != ModeExplicit || slices.Equal(names, []string{"*"}) {
+		names = r.candidates()
+	}
+	return r.loadAll(ctx, names)
+}
+
+// loadAll loads models side by side, and each ensemble after what it is made
+// of, so that a model that hangs holds up only what needs it.
+func (r *Repository) loadAll(ctx context.Context, names []string) error {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	plans := make(map[string]*plan)
+	faults := make([]error, len(names))
+	done := make(map[string]chan struct{}) // by models that are no ensembles
+	for i, name := range names {
+		p, err := r.readNamed(name)
+		if err != nil {
+			r.noteFailure(name, err)
+			faults[i] = fmt.Errorf("model '%s': %w", name, err)
+			continue
+		}
+		plans[name] = p
+		if p.cfg.GetEnsembleScheduling() == nil {
+			done[name] = make(chan struct{})
+		}
+	}
+	var ensembles sync.WaitGroup
+	var models errgroup.Group
+	models.SetLimit(r.cfg.LoadThreads)
+	for i, name := range names {
+		if p := plans[name]; p != nil && done[name] == nil {
+			ensembles.Go(func() {
+				for _, part := range leaves(p, plans, make(map[string]bool)) {
+					<-done[part]
+				}
+				if faults[i] = r.loadDependencies(ctx, p, nil); faults[i] != nil {
+					r.noteFailure(name, faults[i])
+					return
+				}
+				faults[i] = r.apply(ctx, p)
+			})
+		}
+	}
+	for i, name := range names {
+		if done[name] != nil {
+			models.Go(func() error {
+				defer close(done[name])
+				faults[i] = r.retry(ctx, plans[name])
+				return nil
+			})
+		}
+	}
+	_ = models.Wait() // faults are kept one by one
+	ensembles.Wait()
+	return errors.Join(faults...)
+}
+
+func (r *Repository) readNamed(name string) (*plan, error) {
+	if err := validName(name); err != nil {
+		return nil, err
+	}
+	return r.read(name)
+}
+
+func (r *Repository) retry(ctx context.Context, p *plan) error {
+	err := r.apply(ctx, p)
+	for n := 0; err != nil && n < r.cfg.LoadRetries && ctx.Err() == nil; n++ {
+		err = r.apply(ctx, p)
+	}
+	return err
+}
+
+// poll follows the directories until ctx ends.
+func (r *Repository) poll(ctx context.Context) {
+	if r.cfg.Mode != ModePoll {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(r.cfg.PollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.pollOnce(ctx)
+		}
+	}
+}
+
+func (r *Repository) pollOnce(ctx context.Context) {
+	names := r.candidates()
+	prints := make(map[string]string)
+	for _, m := range r.sorted() {
+		prints[m.name] = m.print
+		if !slices.Contains(names, m.name) && m.wanted {
+			r.unload(ctx, m.name, false)
+		}
+	}
+	var changed []string
+	for _, name := range names {
+		dir, err := r.locate(name)
+		if err != nil {
+			continue
+		}
+		if now, err := fingerprint(dir); err == nil && now != prints[name] && now != r.tried[name] {
+			changed = append(changed, name)
+			r.tried[name] = now // a model that cannot be loaded is left alone until it changes
+		}
+	}
+	if len(changed) > 0 {
+		_ = r.loadAll(ctx, changed) // noted with the models
+	}
+	r.refreshEnsembles(ctx)
+}
+
+func versionDir(dir string, number int64) string {
+	return filepath.Join(dir, strconv.FormatInt(number, 10))
+}

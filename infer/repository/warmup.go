@@ -1,0 +1,176 @@
+package repository
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer"
+	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/modelconfig"
+	"github.com/vedette/vedette/infer/tensor"
+)
+
+// sample is a warm-up request. It is its own owner and keeps nothing but the
+// first error.
+type sample struct {
+	backend.Job
+	v    *version
+	req  infer.Request
+	done bool
+	err  error
+}
+
+// warm runs the configured samples on an instance, past the scheduler and the
+// statistics.
+func (v *version) warm(in *instance) error {
+	for _, w := range v.cfg.GetModelWarmup() {
+		if w.GetBatchSize() == 0 && v.cfg.GetMaxBatchSize() > 0 {
+			continue
+		}
+		n := 1
+		if v.cfg.GetMaxBatchSize() > 0 {
+			n = int(w.GetBatchSize())
+		}
+		inputs, err := v.warmInputs(w)
+		if err != nil {
+			return err
+		}
+		for range w.GetCount() {
+			if err := v.warmOnce(in, inputs, n); err != nil {
+				return fmt.Errorf("failed to run warmup sample '%s': %w", w.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (v *version) warmOnce(in *instance, inputs []tensor.Tensor, n int) error {
+	var timing backend.Timing
+	samples := make([]*sample, n)
+	jobs := make([]*backend.Job, n)
+	for i := range samples {
+		s := &sample{v: v}
+		s.Job = backend.Job{Request: &s.req, Inputs: slices.Clone(inputs), Batch: 1, Timing: &timing, Owner: s}
+		if v.sequences {
+			s.Sequence, s.Start, s.End = v.repo.sequences.Add(1), true, true
+		}
+		s.req.Inputs = s.Inputs
+		samples[i], jobs[i] = s, &s.Job
+	}
+	in.model.Execute(v.repo.life(), jobs)
+	for _, s := range samples {
+		if s.err != nil {
+			return s.err
+		}
+		if !s.done && !v.decoupled {
+			return fmt.Errorf("model '%s' gave no answer", v.name)
+		}
+		if in.keeper != nil && s.Sequence != 0 {
+			in.keeper.EndSequence(s.Sequence, backend.CauseEnd)
+		}
+	}
+	return nil
+}
+
+func (v *version) warmInputs(w *inference.ModelWarmup) ([]tensor.Tensor, error) {
+	var out []tensor.Tensor
+	for name, in := range w.GetInputs() {
+		t := tensor.Tensor{Name: name, DataType: modelconfig.DataType(in.GetDataType())}
+		if v.cfg.GetMaxBatchSize() > 0 {
+			t.Shape = append(t.Shape, 1)
+		}
+		for _, d := range in.GetDims() {
+			if d < 0 {
+				return nil, fmt.Errorf("warmup setting expects all variable-size dimensions are specified for input '%s'", name)
+			}
+			t.Shape = append(t.Shape, d)
+		}
+		n, err := tensor.ElementCount(t.Shape)
+		if err != nil || n > 1<<30 {
+			return nil, fmt.Errorf("warmup sample '%s', input '%s': shape %s is too large", w.GetName(), name, tensor.FormatShape(t.Shape))
+		}
+		if t.Data, err = v.warmData(in, &t, int(n)); err != nil {
+			return nil, err
+		}
+		if p := v.sig.input(name); p != nil && p.reshape != nil {
+			t.Shape = v.sig.reshaped(p.dims, p.reshape, t.Shape)
+		}
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b tensor.Tensor) int { return v.rank(a.Name) - v.rank(b.Name) })
+	return out, nil
+}
+
+// rank is an input's place in the configuration; controls come after.
+func (v *version) rank(input string) int {
+	for i := range v.sig.inputs {
+		if v.sig.inputs[i].name == input {
+			return i
+		}
+	}
+	return len(v.sig.inputs)
+}
+
+func (v *version) warmData(in *inference.ModelWarmup_Input, t *tensor.Tensor, n int) ([]byte, error) {
+	size := n * t.DataType.Size()
+	if t.DataType == tensor.Bytes {
+		size = n * 4 // zero lengths: empty strings
+	}
+	file := in.GetInputDataFile()
+	if file == "" {
+		data := make([]byte, size)
+		if in.GetRandomData() && t.DataType != tensor.Bytes {
+			for i := range data {
+				data[i] = byte(rand.IntN(256)) //nolint:gosec // noise to warm up with
+			}
+			if t.DataType == tensor.Bool {
+				for i := range data {
+					data[i] &= 1
+				}
+			}
+		}
+		return data, nil
+	}
+	if !filepath.IsLocal(file) {
+		return nil, fmt.Errorf("warmup file '%s' must be inside the model's warmup directory", file)
+	}
+	data, err := os.ReadFile(filepath.Join(v.plan.dir, "warmup", file)) //nolint:gosec // below the model's directory
+	if err != nil {
+		return nil, fmt.Errorf("warmup input '%s': %w", t.Name, err)
+	}
+	if t.DataType == tensor.Bytes {
+		return data, nil
+	}
+	if len(data) < size {
+		return nil, fmt.Errorf("warmup setting expects %d bytes, but the data provided from %s only has %d bytes", size, file, len(data))
+	}
+	return data[:size:size], nil
+}
+
+// NewResponse implements backend.Owner.
+func (s *sample) NewResponse(*backend.Job) *infer.Response { return s.v.repo.newResponse() }
+
+// Respond implements backend.Owner.
+func (s *sample) Respond(_ *backend.Job, r *infer.Response) {
+	s.done = true
+	r.Release()
+}
+
+// Fail implements backend.Owner.
+func (s *sample) Fail(_ *backend.Job, err error) { s.done, s.err = true, err }
+
+// Finish implements backend.Owner.
+func (s *sample) Finish(*backend.Job) { s.done = true }
+
+// Reschedule implements backend.Owner.
+func (s *sample) Reschedule(*backend.Job) { s.done = true }
+
+// Cancelled implements backend.Owner.
+func (s *sample) Cancelled(*backend.Job) bool { return false }
+
+// Wants implements backend.Owner.
+func (s *sample) Wants(*backend.Job, string) bool { return true }

@@ -1,0 +1,419 @@
+package schedule
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vedette/vedette/infer"
+)
+
+// loop moves batches from a policy to instances.
+type loop struct {
+	cfg         Config
+	anyInstance bool // work is not bound to an instance
+
+	mu        sync.Mutex
+	policy    policy
+	instances []*instance
+	idle      []int // indices of idle instances, last used last
+	rejected  []rejection
+	armed     time.Time // when the timer will ring, zero: never
+	stopping  bool
+	closed    bool // nothing runs any more
+	running   int  // instances at work
+	admitted  uint64
+
+	alarm   chan struct{} // the timer must ring earlier; one slot: a second call says no more
+	changed chan struct{} // Stop was called or the last work ended; one slot likewise
+}
+
+type instance struct {
+	index int
+	idle  bool
+	batch Batch
+	// kick starts the worker on batch. One slot, so that the one who decides
+	// never waits; at most one batch is under way.
+	kick chan struct{}
+}
+
+type rejection struct {
+	job *Job
+	err *infer.Error
+}
+
+func newLoop(cfg Config) *loop {
+	l := &loop{cfg: cfg, alarm: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	for i := range cfg.Instances {
+		l.instances = append(l.instances, &instance{index: i, idle: true, kick: make(chan struct{}, 1)})
+	}
+	// The first instance is used first.
+	for i := range l.instances {
+		l.idle = append(l.idle, len(l.instances)-1-i)
+	}
+	return l
+}
+
+// Run implements Scheduler.
+func (l *loop) Run(ctx context.Context) error {
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, in := range l.instances {
+		wg.Go(func() { l.work(in, stop) })
+	}
+	l.watch(ctx)
+	// No batch is at work now and none will start.
+	close(stop)
+	wg.Wait()
+	return nil
+}
+
+// watch rings the policy when time has come and returns when all is done.
+func (l *loop) watch(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	cancelled := ctx.Done()
+	for {
+		l.mu.Lock()
+		if l.stopping && l.running == 0 && l.policy.queued() == 0 {
+			l.closed = true
+		}
+		closed := l.closed && l.running == 0
+		at := l.armed
+		rejected := l.takeLocked()
+		l.mu.Unlock()
+		l.deliver(rejected)
+		if closed {
+			return
+		}
+		var ring <-chan time.Time
+		if !at.IsZero() {
+			timer.Reset(time.Until(at))
+			ring = timer.C
+		}
+		select {
+		case <-cancelled:
+			cancelled = nil
+			l.abandon()
+		case <-l.alarm:
+		case <-l.changed:
+		case <-ring:
+			l.ring()
+		}
+	}
+}
+
+// ring is called when the armed time has come.
+func (l *loop) ring() {
+	now := time.Now()
+	l.mu.Lock()
+	l.armed = time.Time{}
+	l.policy.expire(now)
+	l.dispatchLocked(now, anywhere, nil)
+	// What is due now and could not be done waits for an instance; what comes
+	// later needs the timer again.
+	if l.policy.wake().After(now) {
+		l.armLocked()
+	}
+	rejected := l.takeLocked()
+	l.mu.Unlock()
+	l.deliver(rejected)
+}
+
+// abandon rejects what waits and refuses everything new.
+func (l *loop) abandon() {
+	l.mu.Lock()
+	l.stopping, l.closed = true, true
+	l.policy.stop()
+	l.policy.drain(errStopping())
+	rejected := l.takeLocked()
+	l.mu.Unlock()
+	l.deliver(rejected)
+}
+
+// work runs the batches of one instance.
+func (l *loop) work(in *instance, stop <-chan struct{}) {
+	for {
+		select {
+		case <-in.kick:
+			for more := true; more; {
+				l.execute(in)
+				more = l.next(in, true)
+			}
+		case <-stop:
+			return
+		}
+	}
+}
+
+func (l *loop) execute(in *instance) {
+	l.cfg.Run(in.index, &in.batch)
+	if l.cfg.Limiter != nil {
+		l.cfg.Limiter.Release(in.index)
+	}
+	clear(in.batch.Jobs)
+	clear(in.batch.Ended)
+	in.batch.Jobs, in.batch.Ended = in.batch.Jobs[:0], in.batch.Ended[:0]
+}
+
+// next finds more work for an instance that just ended a batch. The worker goes
+// on with it (true); anyone else leaves it to the worker.
+func (l *loop) next(in *instance, worker bool) bool {
+	now := time.Now()
+	l.mu.Lock()
+	more := l.decideLocked(now, in)
+	if more {
+		if !worker {
+			in.kick <- struct{}{}
+		}
+	} else {
+		l.running--
+		in.idle = true
+		l.idle = append(l.idle, in.index)
+		if l.stopping && l.running == 0 {
+			signal(l.changed)
+		}
+	}
+	rejected := l.takeLocked()
+	l.mu.Unlock()
+	l.deliver(rejected)
+	return more && worker
+}
+
+// decideLocked asks the policy for work of a free instance.
+func (l *loop) decideLocked(now time.Time, in *instance) bool {
+	if l.closed {
+		return false
+	}
+	if l.cfg.Limiter != nil {
+		if l.policy.queued() == 0 {
+			return false
+		}
+		if !l.cfg.Limiter.Acquire(in.index, func() { l.retry(in.index) }) {
+			return false
+		}
+	}
+	ok := l.policy.decide(now, in.index, &in.batch)
+	if !ok && l.cfg.Limiter != nil {
+		l.cfg.Limiter.Release(in.index)
+	}
+	l.armLocked()
+	return ok
+}
+
+// dispatchLocked hands work to idle instances: to the hinted one, or to any. It
+// returns the instance whose batch holds own, which is then the caller's to
+// execute.
+func (l *loop) dispatchLocked(now time.Time, hint int, own *Job) (mine *instance) {
+	for n := len(l.idle) - 1; n >= 0; n-- { //nolint:modernize // the slice shrinks on the way
+		in := l.instances[l.idle[n]]
+		if hint >= 0 && in.index != hint {
+			continue
+		}
+		if !l.decideLocked(now, in) {
+			if l.anyInstance && l.cfg.Limiter == nil || hint >= 0 {
+				break
+			}
+			continue
+		}
+		l.idle = append(l.idle[:n], l.idle[n+1:]...)
+		in.idle = false
+		l.running++
+		if own != nil && mine == nil && slices.Contains(in.batch.Jobs, own) {
+			mine = in
+		} else {
+			in.kick <- struct{}{}
+		}
+		if hint >= 0 {
+			break
+		}
+	}
+	return mine
+}
+
+// freeLocked tells whether the hinted instance, or any, could take work.
+func (l *loop) freeLocked(hint int) bool {
+	switch hint {
+	case nowhere:
+		return false
+	case anywhere:
+		return len(l.idle) > 0
+	}
+	return l.instances[hint].idle
+}
+
+// armLocked makes the timer ring in time for the policy.
+func (l *loop) armLocked() {
+	at := l.policy.wake()
+	if at.IsZero() || !l.armed.IsZero() && !at.Before(l.armed) {
+		return
+	}
+	l.armed = at
+	signal(l.alarm)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Enqueue implements Scheduler.
+func (l *loop) Enqueue(j *Job, inline bool) error {
+	if j.Enqueued.IsZero() {
+		j.Enqueued = time.Now()
+	}
+	now := j.Enqueued
+	own := j
+	if !inline {
+		own = nil
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return errStopping()
+	}
+	j.Ordinal = l.admitted + 1 // before it can be rejected on the way
+	hint, err := l.policy.enqueue(now, j)
+	if err == nil {
+		l.admitted++
+	} else {
+		rejected := l.takeLocked()
+		l.mu.Unlock()
+		l.deliver(rejected)
+		return err
+	}
+	var mine *instance
+	if l.freeLocked(hint) {
+		mine = l.dispatchLocked(now, hint, own)
+	}
+	l.armLocked()
+	rejected := l.takeLocked()
+	l.mu.Unlock()
+	l.deliver(rejected)
+	if mine != nil {
+		l.execute(mine)
+		l.next(mine, false)
+	}
+	return nil
+}
+
+// Done implements Scheduler.
+func (l *loop) Done(j *Job) {
+	if l.anyInstance {
+		return // nothing waits for the end of an independent request
+	}
+	l.back(j, l.policy.done)
+}
+
+// Reschedule implements Scheduler.
+func (l *loop) Reschedule(j *Job) { l.back(j, l.policy.reschedule) }
+
+// back tells the policy of a job that an instance is through with.
+func (l *loop) back(j *Job, tell func(time.Time, *Job) int) {
+	now := time.Now()
+	l.mu.Lock()
+	hint := tell(now, j)
+	if l.freeLocked(hint) {
+		l.dispatchLocked(now, hint, nil)
+	}
+	l.armLocked()
+	rejected := l.takeLocked()
+	l.mu.Unlock()
+	l.deliver(rejected)
+}
+
+// retry is the limiter's word that an instance may try again.
+func (l *loop) retry(instance int) {
+	now := time.Now()
+	l.mu.Lock()
+	if l.instances[instance].idle {
+		l.dispatchLocked(now, instance, nil)
+	}
+	rejected := l.takeLocked()
+	l.mu.Unlock()
+	l.deliver(rejected)
+}
+
+// Retire implements Scheduler.
+func (l *loop) Retire() {
+	now := time.Now()
+	l.mu.Lock()
+	l.policy.retire(now)
+	l.dispatchLocked(now, anywhere, nil)
+	rejected := l.takeLocked()
+	l.mu.Unlock()
+	l.deliver(rejected)
+}
+
+// Stop implements Scheduler.
+func (l *loop) Stop() {
+	l.mu.Lock()
+	l.stopping = true
+	l.policy.stop()
+	now := time.Now()
+	l.dispatchLocked(now, anywhere, nil)
+	signal(l.changed)
+	l.mu.Unlock()
+}
+
+// Queued implements Scheduler.
+func (l *loop) Queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.policy.queued()
+}
+
+// Sequences implements Scheduler.
+func (l *loop) Sequences() []infer.SequenceInfo {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.policy.sequences(time.Now())
+}
+
+// Open implements Scheduler.
+func (l *loop) Open() []*Sequence {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.policy.open()
+}
+
+// Adopt implements Scheduler.
+func (l *loop) Adopt(open []*Sequence) (rest []*Sequence) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range open {
+		if !l.policy.adopt(now, s) {
+			rest = append(rest, s)
+		}
+	}
+	l.armLocked()
+	return rest
+}
+
+// reject is what policies call; answers are given outside of the lock.
+func (l *loop) reject(j *Job, err *infer.Error) {
+	l.rejected = append(l.rejected, rejection{j, err})
+}
+
+func (l *loop) takeLocked() []rejection {
+	r := l.rejected
+	l.rejected = nil
+	return r
+}
+
+func (l *loop) deliver(rejected []rejection) {
+	for _, r := range rejected {
+		l.cfg.Reject(r.job, r.err)
+	}
+	if len(rejected) > 0 {
+		signal(l.changed)
+	}
+}
+
+func errStopping() *infer.Error {
+	return infer.Errorf(infer.Unavailable, "Server is stopping, scheduler for model has stopped accepting new inference requests")
+}

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"log/slog"
+
+	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/addsub"
+	"github.com/vedette/vedette/infer/backend/boxes"
+	"github.com/vedette/vedette/infer/backend/bytetrack"
+	"github.com/vedette/vedette/infer/backend/dynasequence"
+	"github.com/vedette/vedette/infer/backend/identity"
+	"github.com/vedette/vedette/infer/backend/image"
+	"github.com/vedette/vedette/infer/backend/implicitstate"
+	"github.com/vedette/vedette/infer/backend/iterative"
+	"github.com/vedette/vedette/infer/backend/onnxruntime"
+	"github.com/vedette/vedette/infer/backend/prepare"
+	"github.com/vedette/vedette/infer/backend/query"
+	"github.com/vedette/vedette/infer/backend/remote"
+	"github.com/vedette/vedette/infer/backend/repeat"
+	"github.com/vedette/vedette/infer/backend/script"
+	"github.com/vedette/vedette/infer/backend/sequence"
+	"github.com/vedette/vedette/infer/backend/square"
+)
+
+// backends are what models can be run by, under the names configurations use.
+func backends(library string, logger *slog.Logger) map[string]backend.Backend {
+	return map[string]backend.Backend{
+		"onnxruntime": onnxruntime.New(onnxruntime.Config{Library: library, Logger: logger}),
+		"prepare":     prepare.New(),
+		"boxes":       boxes.New(),
+		"bytetrack":   bytetrack.New(),
+		"image":       image.New(),
+		"script":      script.New(),
+		"remote":      remote.New(),
+
+		// What client examples and test suites expect.
+		"identity":           identity.Backend{},
+		"repeat":             repeat.Backend{},
+		"square":             square.Backend{},
+		"sequence":           sequence.Backend{},
+		"dyna_sequence":      dynasequence.Backend{},
+		"implicit_state":     implicitstate.Backend{},
+		"iterative_sequence": iterative.Backend{},
+		"distributed_addsub": addsub.Backend{},
+		"query":              query.Backend{},
+	}
+}

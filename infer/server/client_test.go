@@ -1,0 +1,119 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"testing"
+
+	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/infer/v2client"
+)
+
+func plain(data []byte) v2client.Input {
+	return v2client.Input{Tensor: tensor.Tensor{Name: "INPUT0", DataType: tensor.FP32, Shape: []int64{1, int64(len(data) / 4)}, Data: data}}
+}
+
+func TestClientsAgreeOnEveryWay(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()), "--allow-client-shm=true")
+	data := tensor.AsBytes([]float32{1, -2.5, float32(math.Inf(1))})
+	g, err := v2client.New(r.at("gRPC"), v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	h := v2client.NewHTTP("http://"+r.at("HTTP"), v2client.Config{})
+	defer func() { _ = h.Close() }()
+	req := &v2client.Request{Model: "plain", ID: "q", Inputs: []v2client.Input{plain(data)}}
+	a, err := g.Infer(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := h.Infer(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resp := range []*v2client.Response{a, b} {
+		out := resp.Output("OUTPUT0")
+		if resp.ID != "q" || resp.Model != "plain" || out == nil || out.DataType != tensor.FP32 || !bytes.Equal(out.Data, data) {
+			t.Errorf("got %+v", resp)
+		}
+	}
+	req.Model = "none"
+	if _, err := h.Infer(t.Context(), req); err == nil || err.Error() != "Request for unknown model: 'none' is not found" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestClientStreamsASequence(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	g, err := v2client.New(r.at("gRPC"), v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	s, err := g.Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := v2client.Input{Tensor: tensor.Tensor{Name: "INPUT", DataType: tensor.Int32, Shape: []int64{1, 1}, Data: []byte{1, 0, 0, 0}}}
+	for i, start := range []bool{true, false} {
+		if err := s.SendRequest(&v2client.Request{Model: "sum", Sequence: "camera", Start: start, Inputs: []v2client.Input{one}}); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Next()
+		if err != nil || !resp.Final || int(tensor.View[int32](resp.Outputs[0].Data)[0]) != i+1 {
+			t.Errorf("got %+v, %v", resp, err)
+		}
+	}
+	if err := s.SendRequest(&v2client.Request{Model: "none", ID: "bad"}); err != nil {
+		t.Fatal(err)
+	}
+	var fault *v2client.AnswerError
+	if _, err := s.Next(); !errors.As(err, &fault) || fault.ID != "bad" {
+		t.Errorf("got %v", err)
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPoolOfSharedMemory(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()), "--allow-client-shm=true")
+	g, err := v2client.New(r.at("gRPC"), v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	pool, err := v2client.NewPool(t.Context(), g, 2, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slots [2]*v2client.Slot
+	for i := range slots {
+		if slots[i], err = pool.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		copy(slots[i].Bytes, tensor.AsBytes([]float32{float32(i), 7}))
+	}
+	for i, s := range slots {
+		in := s.Input("INPUT0", tensor.FP32, []int64{1, 2}, 8)
+		resp, err := g.Infer(t.Context(), &v2client.Request{
+			Model: "plain", Inputs: []v2client.Input{in}, Outputs: []v2client.Output{{Name: "OUTPUT0", Place: s.Place(64, 8)}},
+		})
+		if err != nil || len(resp.Outputs[0].Data) != 0 {
+			t.Fatal(resp, err)
+		}
+		if got := tensor.Float32s(s.Bytes[64:72]); got[0] != float32(i) || got[1] != 7 {
+			t.Errorf("slot %d: got %v", i, got)
+		}
+		s.Release()
+	}
+	if err := pool.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

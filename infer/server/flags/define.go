@@ -1,0 +1,293 @@
+package flags
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vedette/vedette/infer/v2grpc"
+	"github.com/vedette/vedette/infer/v2http"
+)
+
+// define names every flag.
+func (p *parser) define() {
+	p.defineModels()
+	p.defineListeners()
+	p.defineWatching()
+	p.defineIgnored()
+}
+
+func list(to *[]string) func(string) error {
+	return func(s string) error {
+		*to = append(*to, s)
+		return nil
+	}
+}
+
+func (p *parser) defineModels() {
+	f, r := p.set, &p.cfg.Repository
+	f.Func("model-repository", "`directory` of models; may be given several times", list(&r.Roots))
+	f.Func("model-store", "the same, by its old name", list(&r.Roots))
+	f.StringVar(&p.mode, "model-control-mode", "none", "who loads models: none, poll or explicit")
+	f.Func("load-model", "`name` to load at start in explicit mode, * is all; may be given several times", list(&r.Startup))
+	f.Func("repository-poll-secs", "`seconds` between looks at the directories in poll mode (15)", seconds(&r.PollInterval))
+	f.StringVar(&r.ConfigName, "model-config-name", "", "`name` of the configurations under configs/ to use")
+	f.IntVar(&r.LoadThreads, "model-load-thread-count", 4, "models loaded at once")
+	f.IntVar(&r.LoadRetries, "model-load-retry-count", 0, "repetitions of a load that failed")
+	f.IntVar(&r.Cores, "cpu-budget", 0, "`cores` that instances and their threads share; 0: all of this process")
+	p.bool(&p.noAutoComplete, "disable-auto-complete-config", false, "take configurations as they are written")
+	p.bool(&p.strictConfig, "strict-model-config", false, "the same, by its old name")
+	p.bool(&p.exitOnError, "exit-on-error", true, "end when a model does not load at start; false with --private-socket")
+	p.bool(&p.strictReadiness, "strict-readiness", true, "ready only when every model is")
+	f.Func("exit-timeout-secs", "`seconds` that requests get to end at exit (30)", seconds(&p.cfg.ExitTimeout))
+	f.Func("backend-config", "`backend,key=value`; may be given several times", p.backendConfig)
+	f.StringVar(&p.cfg.ONNXRuntime, "onnxruntime", "", "`path` of ONNX Runtime's library")
+	f.Func("rate-limit", "execution_count or off: whether instances wait for resources", func(s string) error {
+		if s != "off" && s != "execution_count" {
+			return fmt.Errorf("%q is not off or execution_count", s)
+		}
+		r.RateLimit = s != "off"
+		return nil
+	})
+	f.Func("rate-limit-resource", "`name:count` of a resource; may be given several times", p.resource)
+	f.IntVar(&r.CacheBytes, "response-cache-byte-size", 0, "`bytes` of the response cache; 0: there is none")
+	f.Func("cache-config", "`local,size=bytes` of the response cache", func(s string) error {
+		text, ok := strings.CutPrefix(s, "local,size=")
+		n, err := strconv.Atoi(text)
+		if !ok || err != nil || n < 0 {
+			return fmt.Errorf("%q is not local,size=bytes", s)
+		}
+		r.CacheBytes = n
+		return nil
+	})
+	f.StringVar(&r.Name, "id", "triton", "`name` of the server in its metadata")
+}
+
+func (p *parser) backendConfig(s string) error {
+	name, setting, ok := strings.Cut(s, ",")
+	key, value, ok2 := strings.Cut(setting, "=")
+	if !ok || !ok2 || key == "" {
+		return fmt.Errorf("%q is not backend,key=value", s)
+	}
+	r := &p.cfg.Repository
+	if r.Settings == nil {
+		r.Settings = make(map[string]map[string]string)
+	}
+	if r.Settings[name] == nil {
+		r.Settings[name] = make(map[string]string)
+	}
+	r.Settings[name][key] = value
+	return nil
+}
+
+// resource reads name:count; a device behind it is read and not used, since there are none of their own.
+func (p *parser) resource(s string) error {
+	parts := strings.Split(s, ":")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" {
+		return fmt.Errorf("%q is not name:count", s)
+	}
+	n, err := strconv.Atoi(parts[1])
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q: the count is not a number of at least 0", s)
+	}
+	r := &p.cfg.Repository
+	if r.Resources == nil {
+		r.Resources = make(map[string]int)
+	}
+	r.Resources[parts[0]] = n
+	return nil
+}
+
+func (p *parser) defineListeners() {
+	f, c := p.set, &p.cfg
+	p.bool(&p.allowHTTP, "allow-http", true, "serve HTTP")
+	f.StringVar(&p.httpAddress, "http-address", "0.0.0.0", "`address` of HTTP")
+	f.IntVar(&p.httpPort, "http-port", 8000, "`port` of HTTP")
+	f.Int64Var(&c.HTTPMaxInput, "http-max-input-size", 64<<20, "`bytes` of JSON, of raw requests and of decompressed bodies")
+	f.Func("http-header-forward-pattern", "`pattern` of headers that become parameters of requests", pattern(&c.HTTPForwardHeaders, false))
+	f.Func("http-restricted-api", "`apis:header=value` that closes groups of calls; may be given several times", func(s string) error {
+		apis, header, value, err := restriction(s)
+		c.HTTPRestricted = append(c.HTTPRestricted, v2http.Restriction{APIs: apis, Header: header, Value: value})
+		return err
+	})
+	p.httpTLS.define(p, "http")
+
+	p.bool(&p.allowGRPC, "allow-grpc", true, "serve gRPC")
+	f.StringVar(&p.grpcAddress, "grpc-address", "0.0.0.0", "`address` of gRPC")
+	f.IntVar(&p.grpcPort, "grpc-port", 8001, "`port` of gRPC")
+	f.Func("grpc-header-forward-pattern", "`pattern` of headers that become parameters of requests", pattern(&c.GRPCForwardHeaders, true))
+	f.Func("grpc-restricted-protocol", "`apis:header=value` that closes groups of calls; may be given several times", func(s string) error {
+		apis, header, value, err := restriction(s)
+		c.GRPCRestricted = append(c.GRPCRestricted, v2grpc.Restriction{APIs: apis, Header: header, Value: value})
+		return err
+	})
+	f.Func("grpc-infer-response-compression-level", "none, low, medium or high", func(s string) error {
+		if !slices.Contains([]string{"none", "low", "medium", "high"}, s) {
+			return fmt.Errorf("%q is not none, low, medium or high", s)
+		}
+		c.GRPCCompress = s != "none"
+		return nil
+	})
+	k := &c.GRPCKeepalive
+	f.Func("grpc-keepalive-time", "`ms` between probes of an idle connection (7200000)", milliseconds(&k.Time))
+	f.Func("grpc-keepalive-timeout", "`ms` for a probe's answer (20000)", milliseconds(&k.Timeout))
+	f.Func("grpc-http2-min-recv-ping-interval-without-data", "`ms` between a client's probes (300000)", milliseconds(&k.MinRecvPingInterval))
+	f.Func("grpc-max-connection-age", "`ms` a connection may last", milliseconds(&k.MaxConnectionAge))
+	f.Func("grpc-max-connection-age-grace", "`ms` its calls then get", milliseconds(&k.MaxConnectionGrace))
+	p.bool(&k.PermitWithoutCalls, "grpc-keepalive-permit-without-calls", false, "let clients probe without calls")
+	p.grpcTLS.define(p, "grpc")
+
+	p.bool(&p.allowMetrics, "allow-metrics", true, "serve metrics")
+	f.StringVar(&p.metricsAddress, "metrics-address", "0.0.0.0", "`address` of metrics")
+	f.IntVar(&p.metricsPort, "metrics-port", 8002, "`port` of metrics")
+
+	f.StringVar(&c.PrivateSocket, "private-socket", "", "Unix `socket` for the appliance's requests")
+	f.StringVar(&c.MemorySocket, "memory-socket", "", "Unix `socket` for the appliance's shared memory")
+	p.bool(&c.AllowClientMemory, "allow-client-shm", false, "let clients register shared memory")
+}
+
+// groups are the groups of calls that can be closed.
+//
+//nolint:gochecknoglobals // a constant table; Go has no constant slices
+var groups = []string{"health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging"}
+
+func restriction(s string) (apis []string, header, value string, err error) {
+	names, rest, ok := strings.Cut(s, ":")
+	header, value, ok2 := strings.Cut(rest, "=")
+	if !ok || !ok2 || header == "" || value == "" {
+		return nil, "", "", fmt.Errorf("%q is not api,api:header=value", s)
+	}
+	for a := range strings.SplitSeq(names, ",") {
+		if !slices.Contains(groups, a) {
+			return nil, "", "", fmt.Errorf("unknown group of calls %q: it must be one of %s", a, strings.Join(groups, ", "))
+		}
+		apis = append(apis, a)
+	}
+	return apis, header, value, nil
+}
+
+// pattern compiles a pattern for whole names; gRPC's are in lower case.
+func pattern(to **regexp.Regexp, lower bool) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		text := `^(?:` + s + `)$`
+		if !lower {
+			text = `(?i)` + text // HTTP names come in canonical case, whatever the client wrote
+		}
+		re, err := regexp.Compile(text)
+		*to = re
+		return err
+	}
+}
+
+func (p *parser) defineWatching() {
+	f, c := p.set, &p.cfg
+	p.bool(&p.allowCPU, "allow-cpu-metrics", true, "tell of the processor")
+	p.bool(&p.allowGPU, "allow-gpu-metrics", true, "tell of GPUs")
+	f.Func("metrics-interval-ms", "`ms` between measurements of the machine (2000)", milliseconds(&c.MetricsOptions.Interval))
+	f.Func("metrics-config", "`key=value`: counter_latencies, histogram_latencies", p.metricsConfig)
+	f.Func("trace-config", "`key=value`: level, rate, count, or triton,file= and triton,log-frequency=", p.traceConfig)
+	p.bool(&p.logInfo, "log-info", true, "log information")
+	p.bool(&p.logWarning, "log-warning", true, "log warnings")
+	p.bool(&p.logError, "log-error", true, "log errors")
+	f.Func("log-verbose", "`level` of details to log, 0 is none", func(s string) error {
+		if v, err := parseBool(s); err == nil && s != "1" && s != "0" {
+			c.Log.Verbose = map[bool]uint32{true: 1}[v]
+			return nil
+		}
+		n, err := strconv.ParseUint(s, 10, 32)
+		c.Log.Verbose = uint32(n)
+		return err
+	})
+	f.StringVar(&p.logFile, "log-file", "", "`file` to log to instead of standard error")
+	f.Func("log-format", "default or ISO8601", func(s string) error {
+		if s != "default" && s != "ISO8601" {
+			return fmt.Errorf("%q is not default or ISO8601", s)
+		}
+		c.Log.Format = s
+		return nil
+	})
+}
+
+func (p *parser) metricsConfig(s string) error {
+	key, value, ok := strings.Cut(s, "=")
+	if !ok {
+		return fmt.Errorf("%q is not key=value", s)
+	}
+	on, err := parseBool(value)
+	switch key {
+	case "counter_latencies":
+		p.cfg.MetricsOptions.NoLatencies = !on
+	case "histogram_latencies":
+		p.cfg.MetricsOptions.FirstResponse = on
+	case "summary_latencies", "summary_quantiles":
+		p.ignored = append(p.ignored, "metrics-config "+key)
+		return nil
+	default:
+		return fmt.Errorf("unknown metrics setting %q", key)
+	}
+	return err
+}
+
+func (p *parser) traceConfig(s string) error {
+	t := &p.cfg.Trace
+	key, value, ok := strings.Cut(strings.TrimPrefix(s, "triton,"), "=")
+	if !ok {
+		return fmt.Errorf("%q is not key=value", s)
+	}
+	var err error
+	switch key {
+	case "level":
+		if value != "OFF" && value != "TIMESTAMPS" && value != "TENSORS" {
+			return fmt.Errorf("trace level %q is not OFF, TIMESTAMPS or TENSORS", value)
+		}
+		if value == "OFF" {
+			t.Levels = nil
+		} else {
+			t.Levels = append(t.Levels, value)
+		}
+	case "rate":
+		t.Rate, err = strconv.Atoi(value)
+	case "count":
+		t.Count, err = strconv.Atoi(value)
+	case "log-frequency":
+		t.LogFrequency, err = strconv.Atoi(value)
+	case "file":
+		t.File = value
+	case "mode":
+		if value != "triton" {
+			return fmt.Errorf("trace mode %q is not supported, only triton is", value)
+		}
+	default:
+		return fmt.Errorf("unknown trace setting %q", key)
+	}
+	return err
+}
+
+// defineIgnored takes what tritonserver takes and this server has no use for.
+func (p *parser) defineIgnored() {
+	for _, name := range []string{
+		"http-thread-count", "grpc-infer-thread-count", "grpc-infer-allocation-pool-size", "grpc-max-response-pool-size", "grpc-http2-max-pings-without-data",
+		"grpc-http2-max-ping-strikes", "backend-directory", "repoagent-directory", "cache-directory", "host-policy", "pinned-memory-pool-byte-size",
+		"cuda-memory-pool-byte-size", "cuda-virtual-address-size", "min-supported-compute-capability", "buffer-manager-thread-count",
+		"model-load-gpu-limit",
+	} {
+		p.set.Func(name, "accepted, without effect here", func(string) error {
+			p.ignored = append(p.ignored, name)
+			return nil
+		})
+	}
+	for _, name := range []string{"reuse-http-port", "reuse-grpc-port", "model-namespacing", "enable-peer-access"} {
+		p.set.BoolFunc(name, "accepted, without effect here", func(s string) error {
+			if on, err := parseBool(s); err != nil || !on {
+				return err
+			}
+			p.ignored = append(p.ignored, name)
+			return nil
+		})
+	}
+}

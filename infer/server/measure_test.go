@@ -1,0 +1,264 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/vedette/vedette/api/inference"
+)
+
+var (
+	measuring = flag.Bool("measure", false, "measure against bare echoes and print one line per measure")
+	only      = flag.String("only", "", "of the measures those this `pattern` matches")
+)
+
+// bare is what gRPC alone can do: it returns the tensors it gets.
+type bare struct {
+	inference.UnimplementedGRPCInferenceServiceServer
+}
+
+func echo(req *inference.ModelInferRequest) *inference.ModelInferResponse {
+	in := req.GetInputs()[0]
+	return &inference.ModelInferResponse{
+		ModelName: req.GetModelName(), ModelVersion: "1", Id: req.GetId(),
+		Outputs:           []*inference.ModelInferResponse_InferOutputTensor{{Name: "OUTPUT0", Datatype: in.GetDatatype(), Shape: in.GetShape()}},
+		RawOutputContents: req.GetRawInputContents(),
+	}
+}
+
+func (bare) ModelInfer(_ context.Context, req *inference.ModelInferRequest) (*inference.ModelInferResponse, error) {
+	return echo(req), nil
+}
+
+func (bare) ModelStreamInfer(s grpc.BidiStreamingServer[inference.ModelInferRequest, inference.ModelStreamInferResponse]) error {
+	for {
+		req, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.Send(&inference.ModelStreamInferResponse{InferResponse: echo(req)}); err != nil {
+			return err
+		}
+	}
+}
+
+func bareGRPC(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 30))
+	inference.RegisterGRPCInferenceServiceServer(srv, bare{})
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+func bareHTTP(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body)
+	}), ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+// rate runs call from so many clients for a while and returns calls per second.
+func rate(t testing.TB, clients int, window time.Duration, call func(client int) error) float64 {
+	t.Helper()
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for c := range clients {
+		wg.Go(func() {
+			for time.Since(begin) < window {
+				if err := call(c); err != nil {
+					t.Error(err)
+					return
+				}
+				n.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(n.Load()) / time.Since(begin).Seconds()
+}
+
+// against measures two calls in short rounds that follow each other, so that whatever else the machine does
+// falls on both, and prints the median of the rounds' ratios. Which one begins alternates.
+func against(t *testing.T, measure string, budget float64, clients int, ours, theirs func(client int) error) {
+	t.Helper()
+	if !regexp.MustCompile(*only).MatchString(measure + "_" + strconv.Itoa(clients)) {
+		return
+	}
+	const rounds, window = 31, 60 * time.Millisecond
+	rate(t, clients, 4*window, ours)
+	rate(t, clients, 4*window, theirs)
+	var ratios, absolute []float64
+	for i := range rounds {
+		var a, b float64
+		if i%2 == 0 {
+			a = rate(t, clients, window, ours)
+		}
+		b = rate(t, clients, window, theirs)
+		if i%2 != 0 {
+			a = rate(t, clients, window, ours)
+		}
+		ratios, absolute = append(ratios, a/b), append(absolute, a)
+	}
+	slices.Sort(ratios)
+	slices.Sort(absolute)
+	verdict := "ok"
+	if ratios[rounds/2] < budget {
+		verdict = "over"
+	}
+	_, _ = fmt.Fprintf(os.Stdout, "%s_%d %.3f ratio >=%.2f %s\n", measure, clients, ratios[rounds/2], budget, verdict)
+	_, _ = fmt.Fprintf(os.Stdout, "%s_%d_rate %.0f calls/s - ok\n", measure, clients, absolute[rounds/2])
+}
+
+func tensorRequest(model, input string, data []byte) *inference.ModelInferRequest {
+	return &inference.ModelInferRequest{
+		ModelName: model, Id: "1",
+		Inputs:           []*inference.ModelInferRequest_InferInputTensor{{Name: input, Datatype: "FP32", Shape: []int64{1, int64(len(data) / 4)}}},
+		RawInputContents: [][]byte{data},
+	}
+}
+
+func unary(t testing.TB, target string, req *inference.ModelInferRequest) func(int) error {
+	client := dial(t, target)
+	return func(int) error {
+		_, err := client.ModelInfer(context.Background(), req)
+		return err
+	}
+}
+
+func streaming(t testing.TB, target string, clients int, req func(client, i int) *inference.ModelInferRequest) func(int) error {
+	t.Helper()
+	client := dial(t, target)
+	type bidi = grpc.BidiStreamingClient[inference.ModelInferRequest, inference.ModelStreamInferResponse]
+	streams, counts := make([]bidi, clients), make([]int, clients)
+	for i := range streams {
+		s, err := client.ModelStreamInfer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams[i] = s
+	}
+	return func(c int) error {
+		if err := streams[c].Send(req(c, counts[c])); err != nil {
+			return err
+		}
+		counts[c]++
+		r, err := streams[c].Recv()
+		if err == nil && r.GetErrorMessage() != "" {
+			err = fmt.Errorf("answer: %s", r.GetErrorMessage())
+		}
+		return err
+	}
+}
+
+func httpCall(t testing.TB, address, path string, body []byte, jsonLength int) func(int) error {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &http.Client{Transport: transport}
+	return func(int) error {
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+address+path, bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Inference-Header-Content-Length", strconv.Itoa(jsonLength))
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %s", resp.Status)
+		}
+		return err
+	}
+}
+
+func sequenceRequest(c, i int) *inference.ModelInferRequest {
+	return &inference.ModelInferRequest{
+		ModelName: "sum", Id: "1",
+		Parameters: map[string]*inference.InferParameter{
+			"sequence_id":    {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(c + 1)}},
+			"sequence_start": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: i%100 == 0}},
+			"sequence_end":   {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: i%100 == 99}},
+		},
+		Inputs:           []*inference.ModelInferRequest_InferInputTensor{{Name: "INPUT", Datatype: "INT32", Shape: []int64{1, 1}}},
+		RawInputContents: [][]byte{{1, 0, 0, 0}},
+	}
+}
+
+// TestMeasure measures what DESIGN's table of budgets says of the server, each against what the bare library
+// does with the same messages in the same run.
+func TestMeasure(t *testing.T) {
+	if !*measuring {
+		t.Skip("-args -measure measures; it takes a minute")
+	}
+	r := start(t, "--model-repository", repository(t, testModels()))
+	echoGRPC, echoHTTP := bareGRPC(t), bareHTTP(t)
+	small := make([]byte, 64)
+	for _, clients := range []int{1, 4, 16} {
+		req := tensorRequest("plain", "INPUT0", small)
+		against(t, "infer_grpc_unary", 0.95, clients, unary(t, r.at("gRPC"), req), unary(t, echoGRPC, req))
+	}
+	large := tensorRequest("plain", "INPUT0", make([]byte, 6<<20))
+	against(t, "infer_grpc_6mb", 0.80, 4, unary(t, r.at("gRPC"), large), unary(t, echoGRPC, large))
+	header := `{"parameters":{"binary_data_output":true},"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"FP32","parameters":{"binary_data_size":64}}]}`
+	body := append([]byte(header), small...)
+	for _, clients := range []int{1, 4} {
+		const path = "/v2/models/plain/infer"
+		against(t, "infer_http_binary", 0.90, clients, httpCall(t, r.at("HTTP"), path, body, len(header)), httpCall(t, echoHTTP, path, body, len(header)))
+	}
+	for _, clients := range []int{1, 4} {
+		against(t, "infer_sequence_stream", 0.90, clients, streaming(t, r.at("gRPC"), clients, sequenceRequest), streaming(t, echoGRPC, clients, sequenceRequest))
+	}
+	against(t, "infer_ensemble_of_two", 0.80, 4, unary(t, r.at("gRPC"), tensorRequest("chain", "IN", small)), unary(t, r.at("gRPC"), tensorRequest("plain", "INPUT0", small)))
+}

@@ -1,0 +1,111 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vedette/vedette/infer/perf"
+)
+
+func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()), "--allow-client-shm=true")
+	var all []*perf.Result
+	for _, c := range []struct {
+		name string
+		cfg  perf.Config
+	}{
+		{"concurrency over gRPC", perf.Config{Model: "plain", Concurrency: 2, Batch: 4, Random: true}},
+		{"over HTTP", perf.Config{Model: "plain", HTTP: r.at("HTTP")}},
+		{"a rate at random moments", perf.Config{Model: "plain", Rate: 500, Poisson: true}},
+		{"shared memory", perf.Config{Model: "plain", SharedMemory: true}},
+		{"sequences over streams", perf.Config{Model: "sum", Streaming: true, Concurrency: 3, SequenceLength: 5}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.cfg.GRPC, c.cfg.Window, c.cfg.MaxWindows = r.at("gRPC"), 50*time.Millisecond, 4
+			c.cfg.Shapes = map[string][]int64{"INPUT0": {16}}
+			windows := 0
+			c.cfg.Progress = func(perf.Window) { windows++ }
+			res, err := perf.Run(t.Context(), c.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := res.Latency
+			if res.Requests == 0 || res.Errors != 0 || windows != res.Windows || l.P50 <= 0 || l.P50 > l.P90 || l.P90 > l.P99 || l.P99 > l.Max {
+				t.Errorf("got %+v", res)
+			}
+			// The server counted at least what the client saw of its last windows.
+			if batch := uint64(max(c.cfg.Batch, 1)); res.Server.Inferences < uint64(res.Requests)*batch || res.Server.Executions == 0 {
+				t.Errorf("the server says %+v of %d requests", res.Server, res.Requests)
+			}
+			all = append(all, res)
+		})
+	}
+	var table, csv, json bytes.Buffer
+	for _, err := range []error{perf.WriteTable(&table, all), perf.WriteCSV(&csv, all), perf.WriteJSON(&json, all)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if strings.Count(table.String(), "\n") != 6 || strings.Count(csv.String(), "\n") != 6 || !strings.Contains(json.String(), `"Throughput"`) {
+		t.Errorf("got\n%s", table.String())
+	}
+}
+
+func TestT1PerfSaysWhatItNeeds(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	for _, c := range []struct {
+		name string
+		cfg  perf.Config
+		want string
+	}{
+		{"no model", perf.Config{GRPC: "x:1"}, "no model is named"},
+		{"no address", perf.Config{Model: "plain"}, "no address is given"},
+		{"an open dimension", perf.Config{Model: "plain", GRPC: r.at("gRPC")}, "say what the open dimensions are"},
+		{"too large a batch", perf.Config{Model: "plain", GRPC: r.at("gRPC"), Batch: 9}, "it takes 8 at most"},
+		{"an unknown model", perf.Config{Model: "none", GRPC: r.at("gRPC")}, "Request for unknown model: 'none' is not found"},
+		{"a stream over HTTP", perf.Config{Model: "plain", GRPC: "x:1", HTTP: "x:1", Streaming: true}, "streams need gRPC"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := perf.Run(t.Context(), c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want it to say %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestT1PerfEndsWhenItIsTold(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := perf.Config{Model: "sum", GRPC: r.at("gRPC"), Window: 20 * time.Millisecond, MaxWindows: 1 << 30, Stability: 1e-9, Progress: func(perf.Window) { cancel() }}
+	if _, err := perf.Run(ctx, cfg); err == nil {
+		t.Error("a measurement that was cut off has a result")
+	}
+}
+
+func TestPerfCommandComparesTwoServers(t *testing.T) {
+	r, other := start(t, "--model-repository", repository(t, testModels())), start(t, "--model-repository", repository(t, testModels()))
+	dir := t.TempDir()
+	c := perf.Command{
+		Model: "plain", URL: r.at("gRPC"), Beside: other.at("gRPC"), BesideHTTP: other.at("HTTP"), Concurrency: "1:2", Shape: []string{"INPUT0:4"},
+		Interval: 30 * time.Millisecond, Trials: 3, CSV: filepath.Join(dir, "x.csv"), JSON: filepath.Join(dir, "x.json"),
+	}
+	var out bytes.Buffer
+	if err := c.Run(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{r.at("gRPC") + ", concurrency 2: ", other.at("HTTP") + ", concurrency 1: ", "p99 ms"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &out)
+		}
+	}
+	for _, path := range []string{c.CSV, c.JSON} {
+		if text, err := os.ReadFile(path); err != nil || len(text) < 100 {
+			t.Errorf("%s holds %q, %v", path, text, err)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package v2client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/vedette/vedette/infer/tensor"
+)
+
+const headerLength = "Inference-Header-Content-Length"
+
+// HTTP talks HTTP with one server, tensors as bytes behind the JSON. Safe for concurrent use.
+type HTTP struct {
+	base      string
+	transport *http.Transport
+}
+
+// NewHTTP makes a client of a server's base address, http://host:port. Connections are kept for as many calls
+// as run at once.
+func NewHTTP(base string, cfg Config) *HTTP {
+	return &HTTP{base: strings.TrimSuffix(base, "/"), transport: &http.Transport{
+		MaxIdleConnsPerHost: 1024, DisableCompression: true, TLSClientConfig: tlsOf(cfg),
+	}}
+}
+
+func tlsOf(cfg Config) *tls.Config {
+	if cfg.TLS == nil {
+		return nil
+	}
+	return cfg.TLS.Clone()
+}
+
+// Close ends idle connections.
+func (h *HTTP) Close() error {
+	h.transport.CloseIdleConnections()
+	return nil
+}
+
+// StatusError is an answer that is an error.
+type StatusError struct {
+	Status  int
+	Message string
+}
+
+// Error is the server's message.
+func (e *StatusError) Error() string { return e.Message }
+
+type jsonTensor struct {
+	Name       string         `json:"name"`
+	Datatype   string         `json:"datatype,omitempty"`
+	Shape      []int64        `json:"shape,omitempty"`
+	Parameters map[string]any `json:"parameters,omitempty"`
+}
+
+type jsonRequest struct {
+	ID         string         `json:"id,omitempty"`
+	Parameters map[string]any `json:"parameters"`
+	Inputs     []jsonTensor   `json:"inputs"`
+	Outputs    []jsonTensor   `json:"outputs,omitempty"`
+}
+
+type jsonResponse struct {
+	ID           string         `json:"id"`
+	ModelName    string         `json:"model_name"`
+	ModelVersion string         `json:"model_version"`
+	Parameters   map[string]any `json:"parameters"`
+	Outputs      []struct {
+		Name       string  `json:"name"`
+		Datatype   string  `json:"datatype"`
+		Shape      []int64 `json:"shape"`
+		Parameters struct {
+			Size *int `json:"binary_data_size"`
+		} `json:"parameters"`
+	} `json:"outputs"`
+}
+
+// Infer asks once.
+func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
+	head, err := req.json()
+	if err != nil {
+		return nil, err
+	}
+	parts := []io.Reader{bytes.NewReader(head)}
+	total := len(head)
+	for i := range req.Inputs {
+		if req.Inputs[i].Place.Region == "" {
+			parts = append(parts, bytes.NewReader(req.Inputs[i].Data))
+			total += len(req.Inputs[i].Data)
+		}
+	}
+	path := "/v2/models/" + url.PathEscape(req.Model)
+	if req.Version > 0 {
+		path += "/versions/" + strconv.FormatInt(req.Version, 10)
+	}
+	hr, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base+path+"/infer", io.MultiReader(parts...))
+	if err != nil {
+		return nil, err
+	}
+	hr.ContentLength = int64(total)
+	hr.Header.Set(headerLength, strconv.Itoa(len(head)))
+	hr.Header.Set("Content-Type", "application/octet-stream")
+	resp, err := h.transport.RoundTrip(hr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body := bytes.NewBuffer(make([]byte, 0, max(resp.ContentLength, 0)))
+	if _, err := body.ReadFrom(resp.Body); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		var e struct {
+			Error string `json:"error"`
+		}
+		if json.Unmarshal(body.Bytes(), &e) != nil || e.Error == "" {
+			e.Error = resp.Status
+		}
+		return nil, &StatusError{Status: resp.StatusCode, Message: e.Error}
+	}
+	return parseHTTP(body.Bytes(), resp.Header.Get(headerLength))
+}
+
+func (r *Request) json() ([]byte, error) {
+	j := jsonRequest{ID: r.ID, Parameters: r.all(), Inputs: []jsonTensor{}}
+	j.Parameters["binary_data_output"] = true
+	for i := range r.Inputs {
+		in := &r.Inputs[i]
+		p := in.Place.all()
+		if p == nil {
+			p = map[string]any{"binary_data_size": len(in.Data)}
+		}
+		shape := in.Shape
+		if shape == nil {
+			shape = []int64{}
+		}
+		j.Inputs = append(j.Inputs, jsonTensor{in.Name, in.DataType.String(), shape, p})
+	}
+	for _, out := range r.Outputs {
+		p := out.Place.all()
+		if out.Classes > 0 {
+			p = map[string]any{"classification": out.Classes}
+		}
+		j.Outputs = append(j.Outputs, jsonTensor{Name: out.Name, Parameters: p})
+	}
+	b, err := json.Marshal(j)
+	if err != nil {
+		return nil, fmt.Errorf("write the request as JSON: %w", err)
+	}
+	return b, nil
+}
+
+func parseHTTP(body []byte, header string) (*Response, error) {
+	head, tail := body, []byte(nil)
+	if header != "" {
+		n, err := strconv.Atoi(header)
+		if err != nil || n < 0 || n > len(body) {
+			return nil, fmt.Errorf("the answer says %s: %q of %d bytes", headerLength, header, len(body))
+		}
+		head, tail = body[:n], body[n:]
+	}
+	var j jsonResponse
+	if err := json.Unmarshal(head, &j); err != nil {
+		return nil, fmt.Errorf("the answer is not JSON: %w", err)
+	}
+	r := &Response{Model: j.ModelName, Version: j.ModelVersion, ID: j.ID, Parameters: j.Parameters, Final: true}
+	for _, o := range j.Outputs {
+		t, err := tensor.Parse(o.Datatype)
+		if err != nil {
+			return nil, fmt.Errorf("output %q: %w", o.Name, err)
+		}
+		out := tensor.Tensor{Name: o.Name, DataType: t, Shape: o.Shape}
+		if size := o.Parameters.Size; size != nil {
+			if *size < 0 || *size > len(tail) {
+				return nil, fmt.Errorf("output %q: %d bytes are announced, %d are left", o.Name, *size, len(tail))
+			}
+			out.Data, tail = tail[:*size:*size], tail[*size:]
+		}
+		r.Outputs = append(r.Outputs, out)
+	}
+	return r, nil
+}

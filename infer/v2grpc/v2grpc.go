@@ -1,0 +1,231 @@
+// Package v2grpc serves the v2 inference protocol over gRPC, as Triton's clients speak it.
+//
+// Tensors are not copied where gRPC itself does not: a request is parsed in the message's own buffer, whose
+// raw tensors the model reads in place, and the tensors of a response are handed to the transport as they
+// are. A Server belongs to one listener; what is registered or begun through it (shared memory, sequences)
+// cannot be reached from another.
+package v2grpc
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress requests and ask for compressed responses
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer"
+	"github.com/vedette/vedette/infer/shm"
+	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/infer/trace"
+)
+
+// Config says what to serve and how. Inferer and Catalog are required, everything else may stay zero.
+type Config struct {
+	Inferer infer.Inferer
+	Catalog infer.Catalog
+	// Regions are the listener's own; nil refuses shared memory.
+	Regions *shm.Registry
+	// Scope keeps the listener's sequences apart from those of other listeners.
+	Scope string
+	// Frames checks after every inference that a frame read from a slot was not overwritten meanwhile.
+	Frames bool
+	// Pool lends memory for tensors that cannot be used in place; nil allocates.
+	Pool *tensor.Pool
+	// Trace and Log hold the settings of those extensions; nil makes them unimplemented.
+	Trace *trace.Settings
+	Log   LogSettings
+	// TLS is the server's side of it; nil is plain text.
+	TLS *tls.Config
+	// Keepalive of connections; zero fields take the defaults of Triton.
+	Keepalive Keepalive
+	// Restricted closes groups of calls to those who do not know a header.
+	Restricted []Restriction
+	// ForwardHeaders turns request metadata with matching keys into parameters of the request; nil forwards none.
+	ForwardHeaders *regexp.Regexp
+	// Compress asks for gzip on responses of inference whatever the client sent.
+	Compress bool
+	// MaxStreamRequests bounds the requests under way on one stream; the next one is not read before. 0: 1024.
+	MaxStreamRequests int
+	// StopTimeout is what calls under way get to end after Run was told to stop. 0: 10 s.
+	StopTimeout time.Duration
+	// Logger gets what is nobody else's to report; nil discards.
+	Logger *slog.Logger
+}
+
+// LogSettings are the settings of the logging extension: values are bool, uint32 or string.
+type LogSettings interface {
+	Settings() map[string]any
+	Update(map[string]any) error
+}
+
+// Restriction closes the groups of calls named in APIs (health, metadata, inference, shared-memory,
+// model-config, model-repository, statistics, trace, logging) unless the request carries Header with Value.
+type Restriction struct {
+	APIs          []string
+	Header, Value string
+}
+
+// Keepalive is when connections are probed, and how often clients may probe.
+type Keepalive struct {
+	Time                time.Duration // between probes of an idle connection; 0: 2 h
+	Timeout             time.Duration // for the answer; 0: 20 s
+	PermitWithoutCalls  bool
+	MinRecvPingInterval time.Duration // between probes of a client; 0: 5 min
+	MaxConnectionAge    time.Duration // 0: for ever
+	MaxConnectionGrace  time.Duration // 0: for ever
+}
+
+// Server serves one listener.
+type Server struct {
+	inference.UnimplementedGRPCInferenceServiceServer
+	grpc_health_v1.UnimplementedHealthServer
+
+	cfg      Config
+	names    interner
+	calls    sync.Pool
+	readers  sync.WaitGroup // of streams
+	stopping atomic.Bool
+	quit     chan struct{} // closed when the server begins to stop
+}
+
+// New makes a server; it does not listen.
+func New(cfg Config) *Server {
+	if cfg.Regions == nil {
+		cfg.Regions = shm.New(shm.Config{})
+	}
+	if cfg.MaxStreamRequests <= 0 {
+		cfg.MaxStreamRequests = 1024
+	}
+	if cfg.StopTimeout <= 0 {
+		cfg.StopTimeout = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{cfg: cfg, quit: make(chan struct{})}
+}
+
+// Run serves ln, which it closes, until ctx ends; calls under way then get StopTimeout to end, and streams end
+// as soon as nothing is under way on them. Run is called once.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	srv := grpc.NewServer(s.options()...)
+	srv.RegisterService(serviceDesc(), s)
+	grpc_health_v1.RegisterHealthServer(srv, s)
+	done := make(chan error, 1) // the one result of Serve
+	var wg sync.WaitGroup
+	wg.Go(func() { done <- srv.Serve(ln) })
+	defer wg.Wait()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve gRPC at %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.stopping.Store(true)
+	close(s.quit)
+	hard := time.AfterFunc(s.cfg.StopTimeout, srv.Stop)
+	defer hard.Stop()
+	srv.GracefulStop()
+	s.readers.Wait()
+	return nil
+}
+
+func (s *Server) options() []grpc.ServerOption {
+	k := s.cfg.Keepalive
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time:                  orDefault(k.Time, 2*time.Hour),
+			Timeout:               orDefault(k.Timeout, 20*time.Second),
+			MaxConnectionAge:      k.MaxConnectionAge,
+			MaxConnectionAgeGrace: k.MaxConnectionGrace,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             orDefault(k.MinRecvPingInterval, 5*time.Minute),
+			PermitWithoutStream: k.PermitWithoutCalls,
+		}),
+		// Workers keep their grown stacks from one call to the next.
+		grpc.NumStreamWorkers(streamWorkers),
+		// Wide windows: a tensor of some megabytes must not wait for a window update per 64 KiB.
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
+		grpc.WriteBufferSize(128 << 10),
+		grpc.ReadBufferSize(128 << 10),
+		grpc.WaitForHandlers(true),
+	}
+	if s.cfg.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(s.cfg.TLS)))
+	}
+	return opts
+}
+
+const (
+	streamWorkers = 16
+	window        = 8 << 20
+)
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return d
+}
+
+// serviceDesc is the generated service with the two calls that carry tensors replaced by our own.
+func serviceDesc() *grpc.ServiceDesc {
+	d := inference.GRPCInferenceService_ServiceDesc
+	d.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
+	for i := range d.Methods {
+		if d.Methods[i].MethodName == "ModelInfer" {
+			d.Methods[i].Handler = modelInfer
+		}
+	}
+	d.Streams = append([]grpc.StreamDesc(nil), d.Streams...)
+	for i := range d.Streams {
+		if d.Streams[i].StreamName == "ModelStreamInfer" {
+			d.Streams[i].Handler = modelStreamInfer
+		}
+	}
+	return &d
+}
+
+// statusOf turns any error into a gRPC status.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if st, ok := status.FromError(err); ok {
+		return st.Err()
+	}
+	return status.Error(codes.Code(infer.CodeOf(err).GRPC()), err.Error())
+}
+
+// admit refuses a call while the server stops, and one of a closed group without its header.
+func (s *Server) admit(ctx context.Context, api string) error {
+	if s.stopping.Load() {
+		return errStopping()
+	}
+	if len(s.cfg.Restricted) == 0 {
+		return nil
+	}
+	return s.unlocked(ctx, api)
+}
+
+func errStopping() error {
+	return status.Error(codes.Unavailable, "GRPC server is shutting down and has stopped accepting new requests.")
+}

@@ -1,0 +1,252 @@
+// Package rtsp reads the video of an RTSP camera and hands it on as access units.
+package rtsp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5"
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/pion/rtcp"
+
+	"github.com/vedette/vedette/ingest"
+)
+
+// Config of one session.
+type Config struct {
+	Camera ingest.Camera
+	// DialTimeout bounds the TCP and TLS handshakes; 0: 5 s.
+	DialTimeout time.Duration
+	// AnswerTimeout bounds sending a request, and together with 10 s, whichever is longer, each answer (OPTIONS, DESCRIBE,
+	// SETUP, PLAY); who runs the session has the finer deadlines. 0: 5 s.
+	AnswerTimeout time.Duration
+	// Now reads both clocks; nil: the box's.
+	Now func() ingest.Instant
+	// UserAgent names this program to the camera; empty: "vedette".
+	UserAgent string
+}
+
+// Source is one session with one camera.
+type Source struct {
+	cfg Config
+}
+
+// New checks nothing and dials nothing; the camera's settings have been checked (ingest.Camera.Check).
+func New(cfg Config) *Source {
+	if cfg.DialTimeout <= 0 {
+		cfg.DialTimeout = 5 * time.Second
+	}
+	if cfg.AnswerTimeout <= 0 {
+		cfg.AnswerTimeout = 5 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = ingest.Now
+	}
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = "vedette"
+	}
+	return &Source{cfg: cfg}
+}
+
+// Run holds one session until ctx ends (nil) or the session fails (an *ingest.Error), and tears it down.
+// The sink's methods are called by the library's reading goroutine, so they must return at once.
+func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
+	err := s.once(ctx, sink, s.cfg)
+	if e := ingest.AsError(err); err != nil && e.Reason == ingest.ReasonTransportRefused && s.cfg.Camera.Transport == ingest.TransportAuto {
+		cfg := s.cfg
+		cfg.Camera.Transport = ingest.TransportUDP
+		return s.once(ctx, sink, cfg)
+	}
+	return err
+}
+
+func (s *Source) once(ctx context.Context, sink ingest.Sink, cfg Config) error {
+	r := &session{cfg: cfg, sink: sink}
+	err := r.run(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // asked to stop
+	}
+	return typed(err, r.stage, cfg.Camera)
+}
+
+// session is what one Run holds.
+type session struct {
+	cfg    Config
+	sink   ingest.Sink
+	stage  ingest.Stage
+	client *gortsplib.Client
+	// settingUp: a SETUP has been sent.
+	settingUp atomic.Bool
+	// callbacks keeps the sink to one caller: with UDP, RTP and RTCP have a goroutine each.
+	callbacks sync.Mutex
+}
+
+func (s *session) run(ctx context.Context) error {
+	u, err := base.ParseURL(s.cfg.Camera.Address)
+	if err != nil {
+		return &ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: errors.New("address cannot be read")}
+	}
+	if s.cfg.Camera.Username != "" || s.cfg.Camera.Password != "" {
+		u.User = url.UserPassword(s.cfg.Camera.Username, s.cfg.Camera.Password)
+	}
+	trust, err := trustOf(s.cfg.Camera)
+	if err != nil {
+		return err
+	}
+	s.client = &gortsplib.Client{
+		Scheme: u.Scheme,
+		Host:   u.Host,
+		// The library measures silence in whole seconds and takes this for answers and for media alike; the
+		// camera's own timers are finer and come first.
+		ReadTimeout: max(s.cfg.AnswerTimeout, 10*time.Second), WriteTimeout: s.cfg.AnswerTimeout,
+		Protocol:    protocolOf(s.cfg.Camera.Transport),
+		UserAgent:   s.cfg.UserAgent,
+		DialContext: s.dial,
+		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return s.dialTLS(ctx, network, addr, trust)
+		},
+		TLSConfig:     trust,
+		OnPacketsLost: func(n uint64) { s.locked(func() { s.sink.Packets(0, 0, n, 0) }) },
+		OnDecodeError: func(error) { s.locked(func() { s.sink.Packets(0, 0, 0, 1) }) },
+		// The library logs these by itself when nobody listens.
+		OnTransportSwitch: func(error) {},
+	}
+	if err := s.client.Start(); err != nil {
+		return err
+	}
+	// Close ends whatever the library waits for, sends TEARDOWN and waits for its goroutines.
+	// A session whose SETUP was not answered yet cannot be torn down by its name, and would occupy the camera until
+	// its own timeout: the answer is waited for, within reason.
+	played := make(chan struct{})
+	closed := context.AfterFunc(ctx, func() {
+		if s.settingUp.Load() {
+			t := time.NewTimer(min(s.cfg.AnswerTimeout, time.Second))
+			defer t.Stop()
+			select {
+			case <-played:
+			case <-t.C:
+			}
+		}
+		s.client.Close()
+	})
+	defer func() {
+		if closed() {
+			s.client.Close()
+			return
+		}
+		_ = s.client.Wait()
+	}()
+	err = s.play(u)
+	close(played)
+	if err != nil {
+		return err
+	}
+	s.stage = ingest.StageFirstPacket
+	return s.client.Wait()
+}
+
+// play brings the session to where packets flow.
+func (s *session) play(u *base.URL) error {
+	s.stage = ingest.StageDial
+	desc, _, err := s.client.Describe(u)
+	if err != nil {
+		return err
+	}
+	s.stage = ingest.StageDescribe
+	t, err := pick(desc)
+	if err != nil {
+		return err
+	}
+	t.sink, t.now, t.camera = s.sink, s.cfg.Now, s.cfg.Camera
+	s.stage = ingest.StageSetup
+	s.sink.Reached(ingest.StageDescribe)
+	s.settingUp.Store(true)
+	if _, err := s.client.Setup(desc.BaseURL, t.media, 0, 0); err != nil {
+		return err
+	}
+	t.stream.Transport = transportOf(s.client)
+	s.client.OnPacketRTP(t.media, t.format, func(p *packet) { s.locked(func() { t.packet(p) }) })
+	s.client.OnPacketRTCP(t.media, func(p rtcp.Packet) {
+		if sr, ok := p.(*rtcp.SenderReport); ok {
+			s.locked(func() { t.report(sr) })
+		}
+	})
+	if _, err := s.client.Play(nil); err != nil {
+		return err
+	}
+	s.sink.Reached(ingest.StageSetup)
+	return nil
+}
+
+func (s *session) locked(f func()) {
+	s.callbacks.Lock()
+	defer s.callbacks.Unlock()
+	f()
+}
+
+func (s *session) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.DialTimeout)
+	defer cancel()
+	// A camera that vanished without a word is noticed by the media timers long before TCP notices.
+	c, err := (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+	if err == nil {
+		s.stage = ingest.StageDescribe
+		s.sink.Reached(ingest.StageDial)
+	}
+	return c, err
+}
+
+func (s *session) dialTLS(ctx context.Context, network, addr string, trust *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.DialTimeout)
+	defer cancel()
+	raw, err := (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	cfg := trust.Clone()
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		cfg.ServerName = host
+	}
+	c := tls.Client(raw, cfg)
+	if err := c.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, &handshakeError{err}
+	}
+	s.stage = ingest.StageDescribe
+	s.sink.Reached(ingest.StageDial)
+	return c, nil
+}
+
+func protocolOf(t ingest.Transport) *gortsplib.Protocol {
+	var p gortsplib.Protocol
+	switch t {
+	case ingest.TransportUDP:
+		p = gortsplib.ProtocolUDP
+	case ingest.TransportMulticast:
+		p = gortsplib.ProtocolUDPMulticast
+	default:
+		p = gortsplib.ProtocolTCP
+	}
+	return &p
+}
+
+func transportOf(c *gortsplib.Client) ingest.Transport {
+	t := c.Transport()
+	if t == nil || t.Session == nil {
+		return ingest.TransportAuto
+	}
+	switch t.Session.Protocol {
+	case gortsplib.ProtocolUDP:
+		return ingest.TransportUDP
+	case gortsplib.ProtocolUDPMulticast:
+		return ingest.TransportMulticast
+	default:
+		return ingest.TransportTCP
+	}
+}

@@ -1,0 +1,230 @@
+package rtsp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpav1"
+	"github.com/bluenviron/gortsplib/v5/pkg/format/rtph264"
+	"github.com/bluenviron/gortsplib/v5/pkg/format/rtph265"
+	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmjpeg"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+
+	"github.com/vedette/vedette/ingest"
+	"github.com/vedette/vedette/ingest/bitstream"
+)
+
+type packet = rtp.Packet
+
+// track turns the packets of one video track into access units.
+type track struct {
+	media  *description.Media
+	format format.Format
+	camera ingest.Camera
+	sink   ingest.Sink
+	now    func() ingest.Instant
+
+	depacketise func(*packet) ([][]byte, error)
+	assembler   bitstream.Assembler
+	stream      ingest.Stream
+	announced   bool
+
+	clock    unwrapper
+	expected uint16 // next sequence number
+	started  bool
+	ssrc     uint32
+	any      bool // a packet has come
+	begun    bool // packets of the next access unit have come
+	lost     bool // packets are missing since the last access unit
+	damaged  bool // and they are missing within the next one
+}
+
+// pick chooses the first video track this build decodes.
+func pick(desc *description.Session) (*track, error) {
+	var others []string
+	for _, m := range desc.Medias {
+		if m.Type != description.MediaTypeVideo || m.IsBackChannel {
+			continue
+		}
+		for _, f := range m.Formats {
+			t, err := trackOf(m, f)
+			if err != nil {
+				return nil, err
+			}
+			if t != nil {
+				return t, nil
+			}
+			others = append(others, name(f))
+		}
+	}
+	text := "the camera offers no video"
+	if len(others) > 0 {
+		text = "the camera's video is " + strings.Join(others, ", ") + ", which cannot be decoded here"
+	}
+	return nil, &ingest.Error{Reason: ingest.ReasonCodecUnsupported, Stage: ingest.StageDescribe, Err: errors.New(text)}
+}
+
+// name of a format as the SDP has it.
+func name(f format.Format) string {
+	if codec, _, _ := strings.Cut(f.RTPMap(), "/"); codec != "" {
+		return codec
+	}
+	return fmt.Sprintf("payload type %d", f.PayloadType())
+}
+
+// trackOf returns nil for a format nobody here reads.
+func trackOf(m *description.Media, f format.Format) (*track, error) {
+	t := &track{media: m, format: f}
+	wrap := func(err error) error {
+		if err != nil {
+			return &ingest.Error{Reason: ingest.ReasonProtocol, Stage: ingest.StageDescribe, Err: fmt.Errorf("track %s: %w", name(f), err)}
+		}
+		return nil
+	}
+	switch f := f.(type) {
+	case *format.H264:
+		d, err := f.CreateDecoder()
+		if err != nil {
+			return nil, wrap(err)
+		}
+		t.depacketise = d.Decode
+		t.assembler = bitstream.NewAssembler(ingest.H264, f.SPS, f.PPS)
+	case *format.H265:
+		d, err := f.CreateDecoder()
+		if err != nil {
+			return nil, wrap(err)
+		}
+		t.depacketise = d.Decode
+		t.assembler = bitstream.NewAssembler(ingest.H265, f.VPS, f.SPS, f.PPS)
+	case *format.AV1:
+		d, err := f.CreateDecoder()
+		if err != nil {
+			return nil, wrap(err)
+		}
+		t.depacketise = d.Decode
+		t.assembler = bitstream.NewAssembler(ingest.AV1)
+	case *format.MJPEG:
+		d, err := f.CreateDecoder()
+		if err != nil {
+			return nil, wrap(err)
+		}
+		t.depacketise = func(p *packet) ([][]byte, error) {
+			picture, err := d.Decode(p)
+			return [][]byte{picture}, err
+		}
+		t.assembler = bitstream.NewAssembler(ingest.MJPEG)
+	default:
+		return nil, nil
+	}
+	t.stream = t.assembler.Stream()
+	t.stream.Live = true
+	return t, nil
+}
+
+// packet takes one RTP packet, in order of arrival (TCP) or of sequence (UDP).
+func (t *track) packet(p *packet) {
+	at := t.now()
+	if !t.any {
+		t.any = true
+		t.sink.Reached(ingest.StageFirstPacket)
+	}
+	t.sink.Packets(1, uint64(len(p.Payload)), 0, 0)
+	if t.started && (p.SSRC != t.ssrc || p.SequenceNumber != t.expected) {
+		// A new SSRC is a new sender: its clock has nothing to do with the old one's.
+		if p.SSRC != t.ssrc {
+			t.clock = unwrapper{}
+		}
+		t.lost = true
+		t.damaged = t.damaged || t.begun
+	}
+	t.started, t.begun, t.ssrc, t.expected = true, true, p.SSRC, p.SequenceNumber+1
+
+	units, err := t.depacketise(p)
+	switch {
+	case anyOf(err, rtph264.ErrMorePacketsNeeded, rtph265.ErrMorePacketsNeeded, rtpav1.ErrMorePacketsNeeded, rtpmjpeg.ErrMorePacketsNeeded):
+		return
+	case anyOf(err, rtph264.ErrNonStartingPacketAndNoPrevious, rtph265.ErrNonStartingPacketAndNoPrevious,
+		rtpav1.ErrNonStartingPacketAndNoPrevious, rtpmjpeg.ErrNonStartingPacketAndNoPrevious):
+		t.lost = true
+		return
+	case err != nil:
+		t.lost, t.begun = true, false
+		t.sink.Packets(0, 0, 0, 1)
+		return
+	}
+	data, key, changed := t.assembler.Assemble(units)
+	if len(data) == 0 {
+		return
+	}
+	if changed || !t.announced {
+		t.announced = true
+		s := t.assembler.Stream()
+		s.Transport, s.Live = t.stream.Transport, true
+		t.sink.Stream(s)
+	}
+	t.sink.AccessUnit(ingest.AccessUnit{
+		Data: data, Ticks: t.clock.ticks(p.Timestamp, t.format.ClockRate()), Received: at, Keyframe: key,
+		Lost: t.lost || t.damaged, Damaged: t.damaged || t.lost && !t.assembler.Begins(units),
+	})
+	t.lost, t.damaged, t.begun = false, false, false
+}
+
+// anyOf reports whether err is one of those.
+func anyOf(err error, of ...error) bool {
+	return err != nil && slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
+}
+
+// report takes an RTCP sender report.
+func (t *track) report(sr *rtcp.SenderReport) {
+	if !t.started || sr.SSRC != t.ssrc || sr.NTPTime == 0 {
+		return
+	}
+	t.sink.SenderReport(ingest.SenderReport{
+		Ticks: t.clock.peek(sr.RTPTime, t.format.ClockRate()), NTP: ntpTime(sr.NTPTime), Received: t.now(),
+	})
+}
+
+// ntpTime converts the 64-bit format of RFC 3550, section 4, era 0 until 2036, then era 1.
+func ntpTime(v uint64) time.Time {
+	const toUnix = 2208988800
+	seconds := int64(v >> 32)
+	if seconds < toUnix-100*365*86400/2 && seconds < 1<<31 {
+		seconds += 1 << 32
+	}
+	return time.Unix(seconds-toUnix, int64((v&math.MaxUint32)*1e9>>32))
+}
+
+// unwrapper makes 64-bit media time of 32-bit RTP time.
+type unwrapper struct {
+	started bool
+	last    uint32
+	sum     int64
+}
+
+func (u *unwrapper) ticks(ts uint32, rate int) ingest.Ticks {
+	if !u.started {
+		u.started, u.last = true, ts
+	}
+	u.sum += int64(int32(ts - u.last))
+	u.last = ts
+	return scale(u.sum, rate)
+}
+
+// peek converts without moving on.
+func (u *unwrapper) peek(ts uint32, rate int) ingest.Ticks {
+	return scale(u.sum+int64(int32(ts-u.last)), rate)
+}
+
+func scale(v int64, rate int) ingest.Ticks {
+	if rate == 90000 || rate <= 0 {
+		return ingest.Ticks(v)
+	}
+	return ingest.Ticks(v/int64(rate)*90000 + v%int64(rate)*90000/int64(rate))
+}

@@ -1,0 +1,331 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	"github.com/vedette/vedette/ingest"
+	"github.com/vedette/vedette/ingest/bitstream"
+	"github.com/vedette/vedette/ingest/camera"
+	"github.com/vedette/vedette/ingest/framebus"
+	"github.com/vedette/vedette/ingest/wire"
+	"github.com/vedette/vedette/internal/unixmsg"
+)
+
+// conn is one client. It reads frames as a framebus.Reader.
+type conn struct {
+	s   *Sidecar
+	msg *unixmsg.Conn
+	out *outbox
+	wg  sync.WaitGroup // pictures being made
+
+	mu        sync.Mutex // guards everything below; never held across a call into a bus
+	all       bool       // watches every camera
+	maxLeases int
+	only      map[string]int             // cameras watched by name, and their leases
+	leases    map[uint64]*framebus.Bus   // of the notices sent
+	rolls     map[string]time.Duration   // access units wished for, and how far back
+	units     map[string]*unitWatcher    // access units watched
+	buses     map[*framebus.Bus]struct{} // watched
+	ended     bool
+}
+
+// serve talks to one client until it leaves.
+func (s *Sidecar) serve(ctx context.Context, raw *net.UnixConn) {
+	c := &conn{
+		s: s, msg: unixmsg.New(raw), out: newOutbox(), only: map[string]int{}, leases: map[uint64]*framebus.Bus{},
+		rolls: map[string]time.Duration{}, units: map[string]*unitWatcher{}, buses: map[*framebus.Bus]struct{}{},
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = c.msg.Close() })
+	defer stop()
+	defer c.msg.Close() //nolint:errcheck // nothing is lost with it
+
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		c.out.run(c.msg)
+		_ = c.msg.Close() // a client that cannot be written to is gone
+	})
+	err := c.read(ctx)
+	c.leave()
+	c.out.close()
+	_ = c.msg.Close()
+	cancel()
+	writing.Wait()
+	c.wg.Wait()
+	c.msg.Discard()
+	if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, net.ErrClosed) && ctx.Err() == nil {
+		s.cfg.Logger.Warn("client connection ended", slog.Any("err", err))
+	}
+}
+
+// read handles what the client says.
+func (c *conn) read(ctx context.Context) error {
+	c.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Hello{Hello: &ingestv1.Hello{
+		Contract: wire.Contract(), Program: c.s.cfg.Program, Instance: c.s.mint.Instance(),
+	}}}, nil)
+	greeted := false
+	for {
+		payload, files, err := c.msg.Receive()
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			_ = f.Close() // clients have none to give
+		}
+		var m ingestv1.ToIngest
+		if err := proto.Unmarshal(payload, &m); err != nil {
+			return err
+		}
+		if hello := m.GetHello(); hello != nil {
+			if hello.GetContract() != wire.Contract() {
+				c.s.cfg.Logger.Warn("client speaks another contract: waiting for the upgrade to finish", slog.String("client", hello.GetProgram()))
+				return c.idle()
+			}
+			greeted = true
+			c.join()
+			continue
+		}
+		if !greeted {
+			return errors.New("the client did not begin with Hello")
+		}
+		c.handle(ctx, &m)
+	}
+}
+
+// idle waits for the other side to be upgraded.
+func (c *conn) idle() error {
+	for {
+		_, files, err := c.msg.Receive()
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+}
+
+// join makes the client hear of everything.
+func (c *conn) join() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.conns[c] = struct{}{}
+	for _, e := range c.s.cameras {
+		c.out.put(e.status(e.camera.Status()), nil)
+	}
+}
+
+// leave ends everything the client holds.
+func (c *conn) leave() {
+	c.s.mu.Lock()
+	delete(c.s.conns, c)
+	c.s.mu.Unlock()
+	c.mu.Lock()
+	c.ended = true
+	buses, units := c.buses, c.units
+	c.buses, c.units = nil, nil
+	c.mu.Unlock()
+	for b := range buses {
+		b.Unwatch(c)
+	}
+	for _, w := range units {
+		w.camera.UnwatchUnits(w)
+	}
+}
+
+func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {
+	switch m := m.GetMessage().(type) {
+	case *ingestv1.ToIngest_SetCameras:
+		c.s.setCameras(m.SetCameras) //nolint:contextcheck // cameras outlive the connection they came by
+	case *ingestv1.ToIngest_WatchFrames:
+		c.watchFrames(m.WatchFrames)
+	case *ingestv1.ToIngest_ReleaseLease:
+		for _, id := range m.ReleaseLease.GetLeaseIds() {
+			c.mu.Lock()
+			bus := c.leases[id]
+			c.mu.Unlock()
+			if bus != nil {
+				bus.Release(c, id)
+			}
+		}
+	case *ingestv1.ToIngest_GetPicture:
+		c.wg.Go(func() { c.picture(m.GetPicture) })
+	case *ingestv1.ToIngest_GetProbe:
+		c.wg.Go(func() { c.probe(ctx, m.GetProbe) })
+	case *ingestv1.ToIngest_WatchAccessUnits:
+		c.watchUnits(m.WatchAccessUnits)
+	}
+}
+
+func (c *conn) watchFrames(m *ingestv1.WatchFrames) {
+	limit := int(m.GetMaxLeases())
+	c.mu.Lock()
+	switch {
+	case m.GetCamera() == "":
+		c.all, c.maxLeases = !m.GetStop(), limit
+	case m.GetStop():
+		delete(c.only, m.GetCamera())
+	default:
+		c.only[m.GetCamera()] = limit
+	}
+	c.mu.Unlock()
+	for _, e := range c.s.entries() {
+		c.follow(e)
+	}
+}
+
+// follow watches a camera's frames, or stops, as the client wishes.
+func (c *conn) follow(e *entry) {
+	c.mu.Lock()
+	limit, want := c.only[e.name]
+	if !want && c.all {
+		limit, want = c.maxLeases, true
+	}
+	want = want && !c.ended
+	if c.buses != nil {
+		if want {
+			c.buses[e.bus] = struct{}{}
+		} else {
+			delete(c.buses, e.bus)
+		}
+	}
+	c.mu.Unlock()
+	if !want {
+		e.bus.Unwatch(c)
+		return
+	}
+	e.bus.Watch(c, limit)
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	if ended { // between the two locks
+		e.bus.Unwatch(c)
+	}
+}
+
+// SlotsOpened is part of framebus.Reader.
+func (c *conn) SlotsOpened(o framebus.Opening) {
+	fd, err := unix.FcntlInt(o.File.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		c.s.cfg.Logger.Error("cannot pass slots on", slog.String("camera", o.Camera), slog.Any("err", err))
+		return
+	}
+	c.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_SlotsOpened{SlotsOpened: &ingestv1.SlotsOpened{
+		Camera: o.Camera, StreamEpoch: o.Epoch.ID, SlotCount: wire.Side(o.Layout.Slots), SlotBytes: uint64(o.Layout.SlotBytes),
+		Width: wire.Side(o.Size.X), Height: wire.Side(o.Size.Y), Format: ingestv1.PixelFormat_PIXEL_FORMAT_I420,
+		Reason: ingestv1.EpochReason(o.Epoch.Reason), CaptureTimeNs: wire.Time(o.Capture), RegionBytes: uint64(o.Layout.Size()),
+	}}}, os.NewFile(uintptr(fd), "frames"))
+}
+
+// SlotsClosed is part of framebus.Reader.
+func (c *conn) SlotsClosed(name string, e *ingest.Epoch) {
+	c.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_SlotsClosed{SlotsClosed: &ingestv1.SlotsClosed{Camera: name, StreamEpoch: e.ID}}}, nil)
+}
+
+// Frame is part of framebus.Reader. Notices wait no longer than leases last, so they need no bound
+// of their own.
+func (c *conn) Frame(b *framebus.Bus, n framebus.Notice) bool {
+	m := &ingestv1.FrameNotice{Camera: n.Camera, Slot: wire.Side(n.Slot), Generation: n.Generation, LeaseId: n.Lease}
+	wire.Frame(m, n.Frame)
+	c.mu.Lock()
+	c.leases[n.Lease] = b
+	c.mu.Unlock()
+	if c.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_FrameNotice{FrameNotice: m}}, nil) {
+		return true
+	}
+	c.LeaseEnded(n.Lease)
+	return false
+}
+
+// LeaseEnded is part of framebus.Reader.
+func (c *conn) LeaseEnded(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leases, id)
+}
+
+// watchUnits begins or ends a camera's access units.
+func (c *conn) watchUnits(m *ingestv1.WatchAccessUnits) {
+	c.mu.Lock()
+	old := c.units[m.GetCamera()]
+	delete(c.units, m.GetCamera())
+	c.mu.Unlock()
+	if old != nil {
+		old.camera.UnwatchUnits(old)
+	}
+	c.mu.Lock()
+	c.rolls[m.GetCamera()] = time.Duration(m.GetPreRollNs())
+	if m.GetStop() {
+		delete(c.rolls, m.GetCamera())
+	}
+	c.mu.Unlock()
+	if e := c.s.entry(m.GetCamera()); e != nil {
+		c.followUnits(e)
+	}
+}
+
+// followUnits watches a camera's access units if the client wishes.
+func (c *conn) followUnits(e *entry) {
+	c.mu.Lock()
+	roll, want := c.rolls[e.name]
+	if !want || c.ended {
+		c.mu.Unlock()
+		return
+	}
+	w := &unitWatcher{out: c.out, camera: e.camera, name: e.name}
+	c.units[e.name] = w
+	c.mu.Unlock()
+	e.camera.WatchUnits(w, roll)
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	if ended { // between the two locks
+		e.camera.UnwatchUnits(w)
+	}
+}
+
+// unitWatcher hands one camera's access units to one client.
+type unitWatcher struct {
+	out    *outbox
+	camera *camera.Camera
+	name   string
+	epoch  *ingest.Epoch // described last; used by the camera alone
+	stream ingest.Stream
+}
+
+// Coded is part of camera.UnitWatcher.
+func (w *unitWatcher) Coded(c camera.Coded) bool {
+	u := &ingestv1.AccessUnit{
+		Camera: w.name, StreamEpoch: c.Epoch.ID, Number: c.Number, Keyframe: c.Unit.Keyframe, RtpTicks: int64(c.Unit.Ticks),
+		CaptureTimeNs: c.Capture.UnixNano(), ReceiveTimeNs: c.Unit.Received.Wall.UnixNano(), Discontinuity: c.Unit.Lost,
+	}
+	if c.Stream.Codec == ingest.H264 || c.Stream.Codec == ingest.H265 {
+		u.Units = bitstream.Units(c.Unit.Data)
+	} else {
+		u.Units = [][]byte{c.Unit.Data}
+	}
+	if w.epoch != c.Epoch || w.stream != c.Stream {
+		a := bitstream.NewAssembler(c.Stream.Codec)
+		a.Assemble(u.Units)
+		if !w.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_StreamDescription{StreamDescription: &ingestv1.StreamDescription{
+			Camera: w.name, StreamEpoch: c.Epoch.ID, Codec: ingestv1.Codec(c.Stream.Codec), Width: wire.Side(c.Stream.Width), Height: wire.Side(c.Stream.Height),
+			ParameterSets: a.ParameterSets(), Masked: c.Masked,
+		}}}, nil) {
+			return false
+		}
+		w.epoch, w.stream = c.Epoch, c.Stream
+	}
+	return w.out.putUnit(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_AccessUnit{AccessUnit: u}}, len(c.Unit.Data))
+}

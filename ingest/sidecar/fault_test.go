@@ -1,0 +1,300 @@
+package sidecar_test
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+
+	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	"github.com/vedette/vedette/ingest/ingestclient"
+	"github.com/vedette/vedette/ingest/sidecar"
+	"github.com/vedette/vedette/internal/rtsptest"
+)
+
+// silent is a port that accepts and says nothing.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// refused is a port nobody listens on.
+func refused(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestEveryFaultHasItsTypeAndTellsHowToMendIt(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25})
+	secret := "hunter2 &?%"
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, Username: "admin", Password: secret})
+	status := func(code base.StatusCode) string {
+		return rtsptest.Start(t, rtsptest.Config{Clip: clip, Request: func(m base.Method, _ <-chan struct{}) *base.Response {
+			if m == base.Describe {
+				return &base.Response{StatusCode: code}
+			}
+			return nil
+		}}).Address()
+	}
+	r := start(t, sidecar.Config{})
+	for _, c := range []struct {
+		name   string
+		camera *ingestv1.Camera
+		reason ingestv1.ErrorReason
+		stage  ingestv1.Stage
+		state  ingestv1.CameraState
+	}{
+		{
+			"nobody listens", &ingestv1.Camera{Address: "rtsp://" + refused(t) + "/x"},
+			ingestv1.ErrorReason_ERROR_REASON_UNREACHABLE, ingestv1.Stage_STAGE_DIAL, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+		{
+			"no such host", &ingestv1.Camera{Address: "rtsp://camera.invalid/x"},
+			ingestv1.ErrorReason_ERROR_REASON_UNREACHABLE, ingestv1.Stage_STAGE_DIAL, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+		{
+			"the camera says nothing", &ingestv1.Camera{Address: "rtsp://" + silent(t) + "/x"},
+			ingestv1.ErrorReason_ERROR_REASON_TIMEOUT, ingestv1.Stage_STAGE_DESCRIBE, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+		{
+			"wrong password", &ingestv1.Camera{Address: cam.Address(), Username: "admin", Password: "canary-wrong"},
+			ingestv1.ErrorReason_ERROR_REASON_AUTH_FAILED, ingestv1.Stage_STAGE_DESCRIBE, ingestv1.CameraState_CAMERA_STATE_QUARANTINED,
+		},
+		{
+			"no password", &ingestv1.Camera{Address: cam.Address()},
+			ingestv1.ErrorReason_ERROR_REASON_AUTH_FAILED, ingestv1.Stage_STAGE_DESCRIBE, ingestv1.CameraState_CAMERA_STATE_QUARANTINED,
+		},
+		{
+			"no such path", &ingestv1.Camera{Address: "rtsp://" + cam.Host() + "/other", Username: "admin", Password: secret},
+			ingestv1.ErrorReason_ERROR_REASON_NOT_FOUND, ingestv1.Stage_STAGE_DESCRIBE, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+		{
+			"no session left", &ingestv1.Camera{Address: status(base.StatusNotEnoughBandwidth)},
+			ingestv1.ErrorReason_ERROR_REASON_CAMERA_BUSY, ingestv1.Stage_STAGE_DESCRIBE, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+		{
+			"an answer nobody expects", &ingestv1.Camera{Address: status(base.StatusMethodNotAllowed)},
+			ingestv1.ErrorReason_ERROR_REASON_PROTOCOL, ingestv1.Stage_STAGE_DESCRIBE, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+		{
+			"a codec nobody decodes", &ingestv1.Camera{Address: rtsptest.StartUnsupported(t)},
+			ingestv1.ErrorReason_ERROR_REASON_CODEC_UNSUPPORTED, ingestv1.Stage_STAGE_DESCRIBE, ingestv1.CameraState_CAMERA_STATE_QUARANTINED,
+		},
+		{
+			"TLS where there is none", &ingestv1.Camera{Address: strings.Replace(cam.Address(), "rtsp:", "rtsps:", 1)},
+			ingestv1.ErrorReason_ERROR_REASON_TLS_HANDSHAKE, ingestv1.Stage_STAGE_DIAL, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+		{
+			"an address of no kind", &ingestv1.Camera{Address: "ftp://x/y"},
+			ingestv1.ErrorReason_ERROR_REASON_INVALID_CONFIG, ingestv1.Stage_STAGE_UNSPECIFIED, ingestv1.CameraState_CAMERA_STATE_QUARANTINED,
+		},
+		{
+			"no such file", &ingestv1.Camera{Address: "file:" + filepath.Join(t.TempDir(), "none.mp4")},
+			ingestv1.ErrorReason_ERROR_REASON_NOT_FOUND, ingestv1.Stage_STAGE_DIAL, ingestv1.CameraState_CAMERA_STATE_BACKOFF,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.t = t
+			c.camera.Name = c.name
+			r.set(c.camera)
+			s := next(t, r.status, "fault", func(s *ingestv1.CameraStatus) bool {
+				return s.GetCamera() == c.name && s.GetState() == c.state && s.GetError() != nil
+			})
+			if s.GetError().GetReason() != c.reason || s.GetStage() != c.stage {
+				t.Errorf("got %v at %v: %s", s.GetError().GetReason(), s.GetStage(), s.GetError().GetMessage())
+			}
+			if s.GetError().GetHint() == "" && c.reason != ingestv1.ErrorReason_ERROR_REASON_DISCONNECTED {
+				t.Error("no hint")
+			}
+			for _, leak := range []string{secret, "hunter2", "canary-wrong"} {
+				if strings.Contains(s.String(), leak) {
+					t.Errorf("%q leaks: %v", leak, s)
+				}
+			}
+			if s.GetNextAttemptTimeNs() == 0 {
+				t.Error("no next attempt")
+			}
+		})
+	}
+}
+
+func TestACameraThatDiesComesBackInANewEpoch(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	r := start(t, sidecar.Config{})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	first := r.frame()
+	first.Release()
+	cam.Close()
+	r.state("door", ingestv1.CameraState_CAMERA_STATE_BACKOFF)
+	again := rtsptest.Start(t, rtsptest.Config{Clip: clip, Address: cam.Host()})
+	s := r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING)
+	if s.GetStreamEpoch() == first.GetStreamEpoch() {
+		t.Error("the epoch is the old one")
+	}
+	for {
+		f := r.frame()
+		f.Release()
+		if f.GetStreamEpoch() == first.GetStreamEpoch() {
+			continue
+		}
+		if f.GetNumber() != 0 || !f.GetKeyframe() {
+			t.Errorf("the new epoch begins with %v", f.FrameNotice)
+		}
+		break
+	}
+	r.mu.Lock()
+	if o := r.opens[len(r.opens)-1]; o.GetReason() != ingestv1.EpochReason_EPOCH_REASON_RECONNECTED {
+		t.Errorf("reason %v", o.GetReason())
+	}
+	r.mu.Unlock()
+	if _, _, most := again.Sessions(); most != 1 {
+		t.Errorf("%d sessions at once", most)
+	}
+}
+
+func TestACameraThatFallsSilentIsStalledAndReconnected(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	deadlines := quick()
+	deadlines.Packets = 500 * time.Millisecond
+	r := start(t, sidecar.Config{Deadlines: deadlines})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	r.frame().Release()
+	cam.Pause(true)
+	s := r.state("door", ingestv1.CameraState_CAMERA_STATE_STALLED)
+	if s.GetStage() != ingestv1.Stage_STAGE_PACKETS || s.GetError().GetReason() != ingestv1.ErrorReason_ERROR_REASON_STALLED {
+		t.Errorf("stalled at %v: %v", s.GetStage(), s.GetError())
+	}
+	cam.Pause(false)
+	r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING)
+	if _, _, most := cam.Sessions(); most != 1 {
+		t.Errorf("%d sessions at once: the old one was not torn down first", most)
+	}
+}
+
+func TestOneCamerasFailureTouchesNoOther(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	good := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	bad := rtsptest.Start(t, rtsptest.Config{Clip: clip, Request: func(m base.Method, done <-chan struct{}) *base.Response {
+		<-done // hangs for ever
+		return nil
+	}})
+	r := start(t, sidecar.Config{Dials: 2})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	r.set(&ingestv1.Camera{Name: "bad", Address: bad.Address()}, &ingestv1.Camera{Name: "good", Address: good.Address()})
+	last, hung := int64(-1), 0
+	for n := 0; n < 50 || hung < 2; n++ {
+		f := r.frame()
+		if f.GetCamera() != "good" || int64(f.GetNumber()) != last+1 {
+			t.Fatalf("after frame %d came %v", last, f.FrameNotice)
+		}
+		last = int64(f.GetNumber())
+		f.Release()
+		for drained := false; !drained; {
+			select {
+			case s := <-r.status:
+				if s.GetCamera() == "bad" && s.GetState() == ingestv1.CameraState_CAMERA_STATE_BACKOFF {
+					hung++
+				}
+			default:
+				drained = true
+			}
+		}
+	}
+}
+
+func TestALeaseEndsByItsTimeByItsHolderAndByReleaseAlone(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	r := start(t, sidecar.Config{LeaseTime: 300 * time.Millisecond})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	// Five slots, never released: frames are dropped until the leases run out, then they come again.
+	var held []uint64
+	for range 5 {
+		held = append(held, r.frame().GetLeaseId())
+	}
+	n := next(t, r.counts, "expired leases", func(c *ingestv1.Counters) bool { return c.GetLeasesExpired() >= 5 })
+	if n.GetDroppedNoLease()+n.GetDroppedNoSlot() == 0 {
+		t.Errorf("nothing was dropped while every slot was held: %v", n)
+	}
+	_, err := r.client.Picture(t.Context(), &ingestv1.GetPicture{Source: &ingestv1.GetPicture_LeaseId{LeaseId: held[0]}})
+	if err == nil || !strings.HasPrefix(err.Error(), "GONE") {
+		t.Errorf("picture of an ended lease: %v", err)
+	}
+	f := r.frame()
+	v, err := r.view(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It is not released either: after its time the slot is written again and the reader is told.
+	for v.Check() == nil {
+		r.frame()
+	}
+}
+
+func TestChangesCostNoMoreThanTheyMust(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	r := start(t, sidecar.Config{})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	door := &ingestv1.Camera{Name: "door", Address: cam.Address()}
+	r.set(door)
+	r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING)
+	for _, c := range []struct {
+		name   string
+		change func()
+		want   ingestv1.Applied
+	}{
+		{"another rate is hot", func() { door.AnalysisRate = 12.5 }, ingestv1.Applied_APPLIED_HOT},
+		{"a mask opens an epoch", func() {
+			door.PrivacyMasks = []*ingestv1.PrivacyMask{{Points: []*ingestv1.Point{{X: 0, Y: 0}, {X: 0.5, Y: 0}, {X: 0.5, Y: 0.5}, {X: 0, Y: 0.5}}}}
+		}, ingestv1.Applied_APPLIED_RESEQUENCED},
+		{"other credentials reconnect", func() { door.Username = "x" }, ingestv1.Applied_APPLIED_RECONNECTED},
+	} {
+		_, before, _ := cam.Sessions()
+		c.change()
+		r.set(door)
+		next(t, r.status, c.name, func(s *ingestv1.CameraStatus) bool {
+			if c.want == ingestv1.Applied_APPLIED_RECONNECTED { // told before the old session ends
+				if _, after, _ := cam.Sessions(); after == before {
+					return false
+				}
+			}
+			return s.GetApplied() == c.want && s.GetState() == ingestv1.CameraState_CAMERA_STATE_STREAMING
+		})
+		if _, after, most := cam.Sessions(); (after != before) != (c.want == ingestv1.Applied_APPLIED_RECONNECTED) || most != 1 {
+			t.Errorf("%s: sessions went from %d to %d, %d at once", c.name, before, after, most)
+		}
+	}
+	// Masked pixels are black in the newest frames.
+	f := next(t, r.frames, "masked frame", func(f ingestclient.Frame) bool {
+		v, err := r.view(f)
+		defer f.Release()
+		return err == nil && v.Pixels[0] == 16 && v.Pixels[31*64+31] == 16 && v.Check() == nil
+	})
+	_ = f
+	door.Disabled = true
+	r.set(door)
+	r.state("door", ingestv1.CameraState_CAMERA_STATE_DISABLED)
+	next(t, r.counts, "session to end", func(*ingestv1.Counters) bool { open, _, _ := cam.Sessions(); return open == 0 })
+	door.Disabled = false
+	r.set(door)
+	r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING)
+}

@@ -1,0 +1,437 @@
+// Package sidecar serves cameras to other processes on a Unix socket.
+//
+// The list of cameras is what a client wanted last; it outlives the connection, so that cameras
+// stay connected while the appliance restarts. Everything else, leases above all, ends with the
+// connection it belongs to.
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	"github.com/vedette/vedette/ingest"
+	"github.com/vedette/vedette/ingest/camera"
+	"github.com/vedette/vedette/ingest/clockstep"
+	"github.com/vedette/vedette/ingest/decode"
+	"github.com/vedette/vedette/ingest/file"
+	"github.com/vedette/vedette/ingest/framebus"
+	"github.com/vedette/vedette/ingest/rtsp"
+	"github.com/vedette/vedette/ingest/wire"
+	"github.com/vedette/vedette/internal/av"
+)
+
+// Config of the sidecar.
+type Config struct {
+	// Socket is the path to listen on. Required unless Listener is set.
+	Socket string
+	// Listener is a listening Unix socket inherited from systemd, or nil.
+	Listener *net.UnixListener
+	// Deadlines and Backoff of every camera; zero fields have defaults.
+	Deadlines camera.Deadlines
+	Backoff   camera.Backoff
+	// LeaseTime is how long a reader may keep a slot; 0: 2 s.
+	LeaseTime time.Duration
+	// Dials is the number of connections set up at once; 0: 8.
+	Dials int
+	// Decodes is the number of pictures decoded at once; 0: the cores.
+	Decodes int
+	// Program is the name and version told to clients; empty: "vedette-ingest".
+	Program string
+	// Clock says how the box's clock is watched; the zero value asks the kernel. OnStep is the sidecar's own.
+	Clock clockstep.Config
+	// Engine opens decoders by name; nil: libavcodec's.
+	Engine func(name string, cfg av.DecoderConfig) (decode.Engine, error)
+	// CountersEvery is how often counters are sent; 0: 1 s.
+	CountersEvery time.Duration
+	// Ready is called once the socket is served; nil: nobody is told.
+	Ready func() error
+	// Watchdog runs beside the sidecar and asks it from time to time whether it is alive; nil: nobody asks.
+	Watchdog func(ctx context.Context, alive func() bool) error
+	Logger   *slog.Logger // nil: discard
+}
+
+// Sidecar holds the cameras.
+type Sidecar struct {
+	cfg     Config
+	mint    *camera.Mint
+	leases  atomic.Uint64
+	ticked  atomic.Int64 // mono of the last tick
+	dials   chan struct{}
+	decodes chan struct{}
+	stills  chan struct{} // pictures encoded at once
+
+	running sync.WaitGroup // cameras
+
+	applying sync.Mutex // one SetCameras at a time
+
+	mu       sync.Mutex // guards everything below
+	cameras  map[string]*entry
+	conns    map[*conn]struct{}
+	revision uint64
+}
+
+// entry is one camera of the list.
+type entry struct {
+	name   string
+	camera *camera.Camera
+	bus    *framebus.Bus
+	stills stills
+	want   ingest.Camera
+	cancel context.CancelFunc
+	done   chan struct{}
+	// revision of the list it runs by; guarded by Sidecar.mu.
+	revision uint64
+}
+
+// New listens to nothing and connects nothing.
+func New(cfg Config) *Sidecar {
+	if cfg.Dials <= 0 {
+		cfg.Dials = 8
+	}
+	if cfg.Decodes <= 0 {
+		cfg.Decodes = runtime.GOMAXPROCS(0)
+	}
+	if cfg.Program == "" {
+		cfg.Program = "vedette-ingest"
+	}
+	if cfg.CountersEvery <= 0 {
+		cfg.CountersEvery = time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Sidecar{
+		cfg: cfg, mint: camera.NewMint(),
+		dials: make(chan struct{}, cfg.Dials), decodes: make(chan struct{}, cfg.Decodes), stills: make(chan struct{}, 2),
+		cameras: map[string]*entry{}, conns: map[*conn]struct{}{},
+	}
+}
+
+// Run serves until ctx ends (nil) or the socket fails.
+func (s *Sidecar) Run(ctx context.Context) error {
+	listener := s.cfg.Listener
+	if listener == nil {
+		l, err := listen(s.cfg.Socket)
+		if err != nil {
+			return err
+		}
+		listener = l
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+
+	var wg sync.WaitGroup
+	wg.Go(func() { s.tick(ctx) })
+	wg.Go(func() { s.watchClock(ctx) })
+	s.announce(ctx, &wg)
+	var err error
+	for {
+		var c *net.UnixConn
+		if c, err = listener.AcceptUnix(); err != nil {
+			break
+		}
+		wg.Go(func() { s.serve(ctx, c) })
+	}
+	stopping := ctx.Err() != nil
+	cancel()
+	wg.Wait()
+	s.removeAll()
+	s.running.Wait()
+	if stopping {
+		return nil
+	}
+	_ = listener.Close()
+	return fmt.Errorf("accept on %s: %w", s.cfg.Socket, err)
+}
+
+// watchClock opens new epochs when the box's clock was set.
+func (s *Sidecar) watchClock(ctx context.Context) {
+	cfg := s.cfg.Clock
+	cfg.OnStep = func(step time.Duration, now ingest.Instant) {
+		s.cfg.Logger.Warn("the clock of this box was set", slog.Duration("step", step))
+		for _, e := range s.entries() {
+			e.camera.Reanchor()
+		}
+		s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_ClockStep{
+			ClockStep: &ingestv1.ClockStep{StepNs: int64(step), TimeNs: now.Wall.UnixNano()},
+		}})
+	}
+	if err := clockstep.New(cfg).Run(ctx); err != nil {
+		s.cfg.Logger.Warn("steps of the clock go unnoticed", slog.Any("err", err))
+	}
+}
+
+// announce tells whoever supervises the process that it serves, and from then on that it lives.
+func (s *Sidecar) announce(ctx context.Context, wg *sync.WaitGroup) {
+	if s.cfg.Ready != nil {
+		if err := s.cfg.Ready(); err != nil {
+			s.cfg.Logger.Warn("the supervisor could not be told", slog.Any("err", err))
+		}
+	}
+	if s.cfg.Watchdog == nil {
+		return
+	}
+	wg.Go(func() {
+		if err := s.cfg.Watchdog(ctx, s.alive); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Warn("the watchdog could not be told", slog.Any("err", err))
+		}
+	})
+}
+
+// alive reports whether the sidecar still ticks.
+func (s *Sidecar) alive() bool {
+	return ingest.Now().Mono-time.Duration(s.ticked.Load()) < 5*time.Second
+}
+
+// listen takes the socket over from a process that is gone, but not from one that lives.
+func listen(path string) (*net.UnixListener, error) {
+	addr := &net.UnixAddr{Name: path, Net: "unix"}
+	l, err := net.ListenUnix("unix", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if c, derr := net.DialUnix("unix", nil, addr); derr == nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("listen on %s: another process serves it: stop it or choose another path", path)
+		}
+		if rerr := os.Remove(path); rerr != nil {
+			return nil, fmt.Errorf("listen on %s: %w", path, rerr)
+		}
+		l, err = net.ListenUnix("unix", addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	// Frames and credentials pass here: the owner alone, or the group the folder is given to.
+	if err := os.Chmod(path, 0o660); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// tick ends leases that are over and sends counters.
+func (s *Sidecar) tick(ctx context.Context) {
+	s.ticked.Store(int64(ingest.Now().Mono))
+	leases := time.NewTicker(50 * time.Millisecond)
+	defer leases.Stop()
+	counters := time.NewTicker(s.cfg.CountersEvery)
+	defer counters.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-leases.C:
+			now := ingest.Now().Mono
+			s.ticked.Store(int64(now))
+			for _, e := range s.entries() {
+				e.bus.Expire(now)
+			}
+		case <-counters.C:
+			for _, e := range s.entries() {
+				s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Counters{Counters: e.counters()}})
+				// The state has not changed, but its rates have.
+				if st := e.camera.Status(); st.State == camera.Streaming {
+					s.status(e, st)
+				}
+			}
+		}
+	}
+}
+
+func (s *Sidecar) entries() []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*entry, 0, len(s.cameras))
+	for _, e := range s.cameras {
+		list = append(list, e)
+	}
+	return list
+}
+
+func (s *Sidecar) entry(name string) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cameras[name]
+}
+
+func (s *Sidecar) broadcast(m *ingestv1.FromIngest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.out.put(m, nil)
+	}
+}
+
+// setCameras makes the list what is wanted. Cameras go and come side by side; none waits for another.
+func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	want := map[string]ingest.Camera{}
+	for _, c := range m.GetCameras() {
+		want[c.GetName()] = wire.Camera(c)
+	}
+	s.mu.Lock()
+	s.revision = m.GetRevision()
+	s.mu.Unlock()
+	for _, e := range s.entries() {
+		if _, ok := want[e.name]; !ok {
+			s.remove(e)
+		}
+	}
+	for name, c := range want {
+		e := s.entry(name)
+		if e != nil && c.Slots != e.want.Slots {
+			// The slots belong to the bus: another number is another camera of the same name.
+			s.remove(e)
+			s.add(c, m.GetRevision(), e.done)
+			continue
+		}
+		if e == nil {
+			s.add(c, m.GetRevision(), nil)
+			continue
+		}
+		s.mu.Lock()
+		e.revision = m.GetRevision()
+		s.mu.Unlock()
+		e.want = c
+		e.camera.Update(c)
+	}
+}
+
+// add starts a camera once the one before it, if any, is gone.
+func (s *Sidecar) add(c ingest.Camera, revision uint64, before <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &entry{name: c.Name, want: c, cancel: cancel, done: make(chan struct{}), revision: revision}
+	e.bus = framebus.New(framebus.Config{Camera: c.Name, Slots: c.Slots, LeaseTime: s.cfg.LeaseTime, Leases: &s.leases})
+	e.camera = camera.New(camera.Config{
+		Camera: c, Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: e.bus, Mint: s.mint,
+		Source: source, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
+		Engine:   s.cfg.Engine,
+		OnStatus: func(st camera.Status) { s.status(e, st) },
+	})
+	s.mu.Lock()
+	s.cameras[c.Name] = e
+	conns := make([]*conn, 0, len(s.conns))
+	for k := range s.conns {
+		conns = append(conns, k)
+	}
+	s.mu.Unlock()
+	for _, k := range conns {
+		k.follow(e)
+		k.followUnits(e)
+	}
+	s.running.Go(func() {
+		defer close(e.done)
+		if before != nil {
+			<-before
+		}
+		// Run returns nothing but nil.
+		_ = e.camera.Run(ctx)
+		e.bus.Close()
+	})
+}
+
+// source chooses by the address.
+func source(c ingest.Camera, d camera.Deadlines) ingest.Source {
+	if err := c.Check(); err != nil {
+		return broken{&ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: err}}
+	}
+	if path := ingest.FilePath(c.Address); path != "" {
+		return file.New(file.Config{Path: path, FullSpeed: c.FullSpeed})
+	}
+	return rtsp.New(rtsp.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer})
+}
+
+// broken is the source of a camera whose settings cannot work.
+type broken struct{ err error }
+
+func (b broken) Run(context.Context, ingest.Sink) error { return b.err }
+
+func (s *Sidecar) remove(e *entry) {
+	s.mu.Lock()
+	if s.cameras[e.name] == e {
+		delete(s.cameras, e.name)
+	}
+	s.mu.Unlock()
+	e.cancel()
+	s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{
+		CameraStatus: &ingestv1.CameraStatus{Camera: e.name, Removed: true, Revision: e.revision},
+	}})
+}
+
+func (s *Sidecar) removeAll() {
+	for _, e := range s.entries() {
+		s.remove(e)
+	}
+}
+
+// status tells every client of a camera's new state.
+func (s *Sidecar) status(e *entry, st camera.Status) {
+	s.mu.Lock()
+	here := s.cameras[e.name] == e
+	m := e.status(st)
+	s.mu.Unlock()
+	if here {
+		s.broadcast(m)
+	}
+}
+
+// status writes a status; Sidecar.mu is held.
+func (e *entry) status(st camera.Status) *ingestv1.FromIngest {
+	m := &ingestv1.CameraStatus{
+		Camera: e.name, State: ingestv1.CameraState(st.State), Stage: ingestv1.Stage(st.Stage),
+		SinceTimeNs: wire.Time(st.Since), NextAttemptTimeNs: wire.Time(st.NextAttempt), Attempts: wire.Side(st.Attempts),
+		Revision: e.revision, Applied: ingestv1.Applied(st.Applied),
+	}
+	if st.Err != nil {
+		m.Error = wire.Fault(st.Err)
+	}
+	if st.Epoch != nil {
+		m.StreamEpoch = st.Epoch.ID
+	}
+	if st.Stream.Codec != 0 {
+		m.Stream = details(st.Stream)
+		seen := e.camera.Measured()
+		measured(m.Stream, seen)
+		m.Gate = ingestv1.GateState(seen.Gate)
+	}
+	return &ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{CameraStatus: m}}
+}
+
+func details(d ingest.Stream) *ingestv1.StreamDetails {
+	return &ingestv1.StreamDetails{
+		Codec: ingestv1.Codec(d.Codec), Profile: d.Profile, Width: wire.Side(d.Width), Height: wire.Side(d.Height),
+		Transport: ingestv1.Transport(d.Transport),
+	}
+}
+
+// measured adds what the running session has seen of a stream.
+func measured(d *ingestv1.StreamDetails, m camera.Measured) {
+	d.Rate, d.BitRate, d.Gop = m.Rate, m.BitRate, wire.Side(m.GOP)
+	d.Decoder, d.DecoderFallback = m.Decoder, m.DecoderFallback
+	d.SenderReports, d.ClockOffsetNs = m.SenderReports, int64(m.ClockOffset)
+}
+
+func (e *entry) counters() *ingestv1.Counters {
+	n, f := e.camera.Counts(), e.bus.Counts()
+	return &ingestv1.Counters{
+		Camera: e.name, Packets: n.Packets, Bytes: n.Bytes, PacketsLost: n.PacketsLost, PacketsBad: n.PacketsBad,
+		AccessUnits: n.AccessUnits, Keyframes: n.Keyframes,
+		DroppedDecodeLate: n.Decode.Late, DroppedNoKeyframe: n.Decode.NoKeyframe, FramesDecoded: n.Decode.Decoded,
+		FramesTainted: n.Decode.Tainted, DecodeErrors: n.Decode.Errors, FramesUnsampled: n.Decode.Unsampled, FramesGated: n.Gated,
+		FramesAnnounced: f.Announced, DroppedNoSlot: f.NoSlot, DroppedNoLease: f.NoLease, LeasesExpired: f.Expired,
+		Reconnects: n.Reconnects, Pictures: e.stills.encodedCount(), DroppedSlowWatcher: n.SlowWatcher, FrameAgeNs: int64(n.FrameAge),
+		DecoderFallbacks: n.Decode.Fallbacks, DecodersAbandoned: n.Abandoned,
+	}
+}

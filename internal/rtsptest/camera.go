@@ -1,0 +1,339 @@
+package rtsptest
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5"
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
+	"github.com/pion/rtp"
+)
+
+// Config of a camera.
+type Config struct {
+	// Clip to loop. Required.
+	Clip *Clip
+	// Username and Password asked for, when either is set.
+	Username, Password string
+	// Path of the stream; empty: "stream".
+	Path string
+	// Address to listen on; empty: a free port of the loopback.
+	Address string
+	// TLS makes it an rtsps camera.
+	TLS *tls.Config
+	// UDP lets clients choose UDP.
+	UDP bool
+	// NoTCP refuses RTP over TCP.
+	NoTCP bool
+	// NoReports leaves out RTCP sender reports.
+	NoReports bool
+	// Speed of time; 0: 1. Pictures are sent that much faster than their rate, with timestamps to match
+	// their rate.
+	Speed float64
+	// Packet, when set, may change or drop (nil) packets, or send others along with them, in the sending goroutine.
+	Packet func(*rtp.Packet) []*rtp.Packet
+	// Request, when set, may answer a request in place of the camera (nil: the camera answers). It may block,
+	// until done is closed.
+	Request func(method base.Method, done <-chan struct{}) *base.Response
+	// NTP shifts the camera's clock in its sender reports; nil: the box's clock.
+	NTP func(time.Time) time.Time
+}
+
+// Camera serves a clip until the test ends or Close.
+type Camera struct {
+	cfg    Config
+	server *gortsplib.Server
+	port   int
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	once   sync.Once
+	done   chan struct{}
+
+	mu       sync.Mutex // guards everything below
+	stream   *gortsplib.ServerStream
+	sessions map[*gortsplib.ServerSession]*gortsplib.ServerConn
+	opened   int
+	most     int // sessions at once
+	paused   bool
+	requests map[base.Method]int
+}
+
+// Start begins to serve.
+func Start(tb testing.TB, cfg Config) *Camera {
+	tb.Helper()
+	cfg.Path = or(cfg.Path, "stream")
+	cfg.Address = or(cfg.Address, "127.0.0.1:0")
+	cfg.Speed = or(cfg.Speed, 1)
+	c := &Camera{
+		cfg: cfg, done: make(chan struct{}), sessions: map[*gortsplib.ServerSession]*gortsplib.ServerConn{}, requests: map[base.Method]int{},
+	}
+	var listener net.Listener
+	c.server = &gortsplib.Server{
+		Handler: (*handler)(c), RTSPAddress: cfg.Address, TLSConfig: cfg.TLS, DisableRTCPSenderReports: cfg.NoReports,
+		Listen: func(network, address string) (net.Listener, error) {
+			var err error
+			listener, err = net.Listen(network, address) //nolint:noctx // the library's signature
+			return listener, err
+		},
+		WriteTimeout: 2 * time.Second, WriteQueueSize: 1024,
+	}
+	if cfg.UDP {
+		c.server.UDPRTPAddress, c.server.UDPRTCPAddress = udpPair(tb)
+	}
+	if err := c.server.Start(); err != nil {
+		tb.Fatalf("start camera: %v", err)
+	}
+	c.port = listener.Addr().(*net.TCPAddr).Port
+	c.stream = &gortsplib.ServerStream{Server: c.server, Desc: &description.Session{Medias: []*description.Media{{
+		Type: description.MediaTypeVideo, Formats: []format.Format{cfg.Clip.format()},
+	}}}}
+	if err := c.stream.Initialize(); err != nil {
+		tb.Fatalf("start camera: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.stop = cancel
+	c.wg.Go(func() { c.play(ctx) })
+	tb.Cleanup(c.Close)
+	return c
+}
+
+// udpPair finds two ports side by side, the first even.
+func udpPair(tb testing.TB) (rtpAddress, rtcpAddress string) {
+	for range 100 {
+		a, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // closed below
+		if err != nil {
+			tb.Fatal(err)
+		}
+		port := a.LocalAddr().(*net.UDPAddr).Port
+		_ = a.Close()
+		if port%2 == 1 {
+			continue
+		}
+		b, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port+1)) //nolint:noctx // closed below
+		if err != nil {
+			continue
+		}
+		_ = b.Close()
+		return fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", port+1)
+	}
+	tb.Fatal("no two free UDP ports side by side")
+	return "", ""
+}
+
+// Address of the stream.
+func (c *Camera) Address() string {
+	scheme := "rtsp"
+	if c.cfg.TLS != nil {
+		scheme = "rtsps"
+	}
+	return fmt.Sprintf("%s://%s/%s", scheme, c.Host(), c.cfg.Path)
+}
+
+// Host is address and port.
+func (c *Camera) Host() string { return fmt.Sprintf("127.0.0.1:%d", c.port) }
+
+// Close ends the camera as if it had lost its power, and waits.
+func (c *Camera) Close() {
+	c.once.Do(func() {
+		close(c.done)
+		c.stop()
+		c.wg.Wait()
+		c.stream.Close()
+		c.server.Close()
+	})
+}
+
+// Pause stops (or starts again) the pictures; the connections stay.
+func (c *Camera) Pause(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.paused = on
+}
+
+// Kick ends every client's connection.
+func (c *Camera) Kick() {
+	c.mu.Lock()
+	var conns []*gortsplib.ServerConn
+	for _, conn := range c.sessions {
+		conns = append(conns, conn)
+	}
+	c.mu.Unlock()
+	for _, conn := range conns {
+		conn.Close()
+	}
+}
+
+// Sessions returns how many sessions are open, how many there were in all, and most at once.
+func (c *Camera) Sessions() (open, all, most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.sessions), c.opened, c.most
+}
+
+// Requests returns how many requests of a method came.
+func (c *Camera) Requests(m base.Method) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests[m]
+}
+
+func (c *Clip) format() format.Format {
+	switch c.Codec {
+	case "h265":
+		return &format.H265{PayloadTyp: 96, VPS: c.Sets[0], SPS: c.Sets[1], PPS: c.Sets[2]}
+	case "mjpeg":
+		return &format.MJPEG{}
+	default:
+		return &format.H264{PayloadTyp: 96, PacketizationMode: 1, SPS: c.Sets[0], PPS: c.Sets[1]}
+	}
+}
+
+// encoder makes packets of units.
+func (c *Clip) encoder() (func([][]byte) ([]*rtp.Packet, error), error) {
+	switch f := c.format().(type) {
+	case *format.H264:
+		e, err := f.CreateEncoder()
+		if err != nil {
+			return nil, err
+		}
+		return e.Encode, nil
+	case *format.H265:
+		e, err := f.CreateEncoder()
+		if err != nil {
+			return nil, err
+		}
+		return e.Encode, nil
+	case *format.MJPEG:
+		e, err := f.CreateEncoder()
+		if err != nil {
+			return nil, err
+		}
+		return func(units [][]byte) ([]*rtp.Packet, error) { return e.Encode(units[0]) }, nil
+	default:
+		return nil, fmt.Errorf("no encoder for %T", f)
+	}
+}
+
+// play sends the clip over and over.
+func (c *Camera) play(ctx context.Context) {
+	encode, err := c.cfg.Clip.encoder()
+	if err != nil {
+		panic(err) // the clip is the test's own
+	}
+	media := c.stream.Desc.Medias[0]
+	start := time.Now()
+	tick := time.Duration(float64(time.Second) / float64(c.cfg.Clip.Rate) / c.cfg.Speed)
+	for n := 0; ; n++ {
+		t := time.NewTimer(time.Until(start.Add(time.Duration(n) * tick)))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+		c.mu.Lock()
+		paused := c.paused
+		c.mu.Unlock()
+		if paused {
+			continue
+		}
+		loop, i := n/len(c.cfg.Clip.Units), n%len(c.cfg.Clip.Units)
+		u := c.cfg.Clip.Units[i]
+		packets, err := encode(u.NALUs)
+		if err != nil {
+			panic(err)
+		}
+		now := time.Now()
+		if c.cfg.NTP != nil {
+			now = c.cfg.NTP(now)
+		}
+		for _, p := range packets {
+			p.Timestamp = uint32(1000 + int64(loop)*c.cfg.Clip.Duration() + u.PTS)
+			out := []*rtp.Packet{p}
+			if c.cfg.Packet != nil {
+				out = c.cfg.Packet(p)
+			}
+			for _, p := range out {
+				// A client that has gone is no fault of the camera's.
+				_ = c.stream.WritePacketRTPWithNTP(media, p, now)
+			}
+		}
+	}
+}
+
+// handler answers clients.
+type handler Camera
+
+func (h *handler) intercept(m base.Method) *base.Response {
+	h.mu.Lock()
+	h.requests[m]++
+	h.mu.Unlock()
+	if h.cfg.Request == nil {
+		return nil
+	}
+	return h.cfg.Request(m, h.done)
+}
+
+func (h *handler) allowed(conn *gortsplib.ServerConn, r *base.Request) bool {
+	return (h.cfg.Username == "" && h.cfg.Password == "") || conn.VerifyCredentials(r, h.cfg.Username, h.cfg.Password)
+}
+
+// OnSessionOpen counts.
+func (h *handler) OnSessionOpen(ctx *gortsplib.ServerHandlerOnSessionOpenCtx) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sessions[ctx.Session] = ctx.Conn
+	h.opened++
+	h.most = max(h.most, len(h.sessions))
+}
+
+// OnSessionClose counts.
+func (h *handler) OnSessionClose(ctx *gortsplib.ServerHandlerOnSessionCloseCtx) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, ctx.Session)
+}
+
+// OnDescribe answers DESCRIBE.
+func (h *handler) OnDescribe(ctx *gortsplib.ServerHandlerOnDescribeCtx) (*base.Response, *gortsplib.ServerStream, error) {
+	if r := h.intercept(base.Describe); r != nil {
+		return r, nil, nil
+	}
+	if !h.allowed(ctx.Conn, ctx.Request) {
+		return &base.Response{StatusCode: base.StatusUnauthorized}, nil, liberrors.ErrServerAuth{}
+	}
+	if ctx.Path != "/"+h.cfg.Path && ctx.Path != h.cfg.Path {
+		return &base.Response{StatusCode: base.StatusNotFound}, nil, nil
+	}
+	return &base.Response{StatusCode: base.StatusOK}, h.stream, nil
+}
+
+// OnSetup answers SETUP.
+func (h *handler) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response, *gortsplib.ServerStream, error) {
+	if r := h.intercept(base.Setup); r != nil {
+		return r, nil, nil
+	}
+	if !h.allowed(ctx.Conn, ctx.Request) {
+		return &base.Response{StatusCode: base.StatusUnauthorized}, nil, liberrors.ErrServerAuth{}
+	}
+	if h.cfg.NoTCP && ctx.Transport.Protocol == gortsplib.ProtocolTCP {
+		return &base.Response{StatusCode: base.StatusUnsupportedTransport}, nil, nil
+	}
+	return &base.Response{StatusCode: base.StatusOK}, h.stream, nil
+}
+
+// OnPlay answers PLAY.
+func (h *handler) OnPlay(*gortsplib.ServerHandlerOnPlayCtx) (*base.Response, error) {
+	if r := h.intercept(base.Play); r != nil {
+		return r, nil
+	}
+	return &base.Response{StatusCode: base.StatusOK}, nil
+}

@@ -1,0 +1,359 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Retention bounds what is kept. A day is deleted as a whole, oldest first, never the current one nor the newest.
+type Retention struct {
+	MaxAge    time.Duration // delete days that ended longer ago than this; 0: keep
+	MaxBytes  int64         // delete days while the whole store is larger; 0: no bound
+	MinFree   int64         // delete days while the file system has less free; 0: 5 % of it, at most 10 GiB; negative: no floor
+	SinkGrace time.Duration // how much longer than MaxAge a day waits for a sink that has not read its events; 0: 7 days
+	Interval  time.Duration // how often to look; 0: 1 minute
+	Settle    time.Duration // how long age deletes nothing after the clock leapt ahead; 0: 1 hour; negative: no wait
+}
+
+// Pressure is how the disk is doing. The store itself sheds detections; whoever writes pictures asks before it does.
+type Pressure int32
+
+// The rungs of the disk ladder. Deleting days comes first; each next rung is for when that was not enough.
+const (
+	Normal         Pressure = iota
+	Warn                    // less free than twice the floor
+	ShedSnapshots           // less free than the floor: write no pictures and clips
+	ShedDetections          // less free than half the floor, or the disk is full: detections are dropped and counted; tracks and events are kept
+)
+
+// String names the rung.
+func (p Pressure) String() string {
+	switch p {
+	case Normal:
+		return "normal"
+	case Warn:
+		return "warn"
+	case ShedSnapshots:
+		return "shed-snapshots"
+	case ShedDetections:
+		return "shed-detections"
+	}
+	return fmt.Sprintf("pressure %d", int32(p))
+}
+
+// Pressure tells the rung of the disk ladder, cheaply.
+func (s *Store) Pressure() Pressure { return Pressure(s.counters.pressure.Load()) }
+
+// diskFull is called when a write met a full disk: it sheds detections at once, gives up the reserve so that tracks
+// and events still have room for a while, and has house-keeping look for more.
+func (s *Store) diskFull() {
+	s.counters.full.Store(true)
+	s.setPressure(ShedDetections, 0)
+	if err := os.Remove(filepath.Join(s.cfg.Dir, reserveFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.cfg.Logger.Warn("give up the reserve", slog.Any("err", err))
+	}
+	s.suspect(houseNow)
+}
+
+// reserveFile keeps some blocks for when the disk is full.
+const reserveFile = "reserve"
+
+func reserveBytes(total int64) int64 { return min(total/64, 8<<20) }
+
+// keepReserve makes the reserve when there is room for it.
+func (s *Store) keepReserve(free, total int64) error {
+	size := reserveBytes(total)
+	path := filepath.Join(s.cfg.Dir, reserveFile)
+	if free < 4*size || fileBytes(path) == size {
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	// A file system that cannot reserve blocks (EOPNOTSUPP) has no reserve; everything else works.
+	err = syscall.Fallocate(int(f.Fd()), 0, 0, max(size, 1))
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSPC) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (s *Store) setPressure(p Pressure, free int64) {
+	if was := Pressure(s.counters.pressure.Swap(int32(p))); was != p {
+		s.cfg.Logger.Warn("disk pressure changed", slog.String("from", was.String()), slog.String("to", p.String()), slog.Int64("free_bytes", free))
+	}
+}
+
+func freeSpace(dir string) (free, total int64, err error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, 0, err
+	}
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
+}
+
+// houseNow, in place of a day, asks for a round of retention.
+const houseNow = int64(-1)
+
+// keepHouse checks files that were not checked since they may have been torn, applies retention and watches the disk,
+// until ctx ends. What fails is logged and tried again in the next round.
+func (s *Store) keepHouse(ctx context.Context) {
+	s.retain(ctx)
+	s.spareCatalogue(ctx)
+	s.checkNewest(ctx)
+	tick := time.NewTicker(s.cfg.Retention.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.spareCatalogue(context.WithoutCancel(ctx))
+			return
+		case <-tick.C:
+			s.retain(ctx)
+			s.spareCatalogue(ctx)
+		case day := <-s.look:
+			if day == houseNow {
+				s.retain(ctx)
+			} else {
+				s.examine(ctx, day)
+			}
+		}
+	}
+}
+
+// checkNewest checks the two days that were being written when the power went. It is not waited for: a large file
+// takes seconds, and a damaged one is set aside whenever it is found.
+func (s *Store) checkNewest(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	list := s.days.list(0, 1<<40)
+	for _, day := range list[max(0, len(list)-2):] {
+		s.examine(ctx, day)
+	}
+}
+
+// checkLimit bounds the check at the start.
+const checkLimit = 5 * time.Minute
+
+// examine checks a day's file and sets it aside if it is damaged.
+func (s *Store) examine(ctx context.Context, day int64) {
+	f, ok := s.days.borrow(day)
+	if !ok {
+		return
+	}
+	err := checkDB(ctx, f.db, "quick_check")
+	f.release()
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, ErrCorrupt):
+		err = s.do(ctx, func(work context.Context, w *writer) error { return w.setAside(work, day, err) })
+		if err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Error("set damaged file aside", slog.String("file", dayName(day)), slog.Any("err", err))
+		}
+	default:
+		s.cfg.Logger.Warn("check file", slog.String("file", dayName(day)), slog.Any("err", err))
+	}
+}
+
+// kept is one day as retention sees it.
+type kept struct {
+	day   int64
+	bytes int64
+	last  int64 // newest event
+}
+
+// doomed is a day to delete, and why.
+type doomed struct {
+	day    int64
+	reason string
+}
+
+// floor gives the free bytes that are to be kept.
+func (r Retention) floor(total int64) int64 {
+	switch {
+	case r.MinFree < 0:
+		return 0
+	case r.MinFree > 0:
+		return r.MinFree
+	}
+	return min(total/20, 10<<30)
+}
+
+// choose decides what to delete. Days come oldest first; delivered is the newest event that every sink has. Age waits
+// for sinks, up to the grace; bytes and free space cannot.
+func (r Retention) choose(now time.Time, days []kept, total, free, floor, delivered int64) (list []doomed) {
+	today := dayOf(now.UnixMicro())
+	for i, d := range days {
+		age := now.Sub(dayTime(d.day + 1))
+		var reason string
+		switch {
+		case d.day == today, i == len(days)-1:
+			continue
+		case r.MaxAge > 0 && age > r.MaxAge+r.SinkGrace, r.MaxAge > 0 && age > r.MaxAge && d.last <= delivered:
+			reason = "age"
+		case r.MaxBytes > 0 && total > r.MaxBytes:
+			reason = "bytes"
+		case free < floor:
+			reason = "free space"
+		default:
+			continue
+		}
+		list = append(list, doomed{d.day, reason})
+		total -= d.bytes
+		free += d.bytes
+	}
+	return list
+}
+
+// retain deletes days that are too old or too many, and sets the rung of the disk ladder.
+func (s *Store) retain(ctx context.Context) {
+	s.house.Lock()
+	defer s.house.Unlock()
+	r := s.cfg.Retention
+	if !s.settled(s.cfg.Now()) {
+		r.MaxAge = 0
+	}
+	free, total, err := s.cfg.FreeSpace(s.cfg.Dir)
+	if err != nil {
+		s.cfg.Logger.Warn("ask for free space", slog.Any("err", err))
+		return
+	}
+	floor := r.floor(total)
+	delivered, err := s.delivered(ctx)
+	if err != nil {
+		s.cfg.Logger.Warn("read sink cursors", slog.Any("err", err))
+		return
+	}
+	st := s.Stats()
+	var days []kept
+	for _, f := range st.Files[1:] {
+		k := kept{day: dayOf(f.Day.UnixMicro()), bytes: f.Bytes + f.WALBytes + f.MediaBytes}
+		if d, ok := s.days.borrow(k.day); ok {
+			k.last = d.newestEvent()
+			d.release()
+		}
+		days = append(days, k)
+	}
+	var names []string
+	for _, d := range r.choose(s.cfg.Now(), days, st.Bytes, free, floor, delivered) {
+		if err := s.forget(ctx, d.day); err != nil {
+			s.cfg.Logger.Error("delete day", slog.String("file", dayName(d.day)), slog.Any("err", err))
+			break
+		}
+		s.cfg.Logger.Info("deleted day", slog.String("file", dayName(d.day)), slog.String("reason", d.reason))
+		names = append(names, dayName(d.day))
+	}
+	if len(names) > 0 {
+		s.days.mu.Lock()
+		s.days.deleted = names
+		s.days.mu.Unlock()
+		if free, _, err = s.cfg.FreeSpace(s.cfg.Dir); err != nil {
+			return
+		}
+	}
+	s.counters.free.Store(free)
+	level := rung(free, floor)
+	if s.counters.full.Load() {
+		// Free bytes mislead while failing writes give back what they took.
+		if free < 4*reserveBytes(total) {
+			level = ShedDetections
+		} else {
+			s.counters.full.Store(false)
+		}
+	}
+	s.setPressure(level, free)
+	if level < ShedDetections {
+		if err := s.keepReserve(free, total); err != nil {
+			s.cfg.Logger.Warn("keep a reserve", slog.Any("err", err))
+		}
+	}
+}
+
+// rung gives the rung of the ladder for so many free bytes.
+func rung(free, floor int64) Pressure {
+	switch {
+	case free < floor/2:
+		return ShedDetections
+	case free < floor:
+		return ShedSnapshots
+	case free < 2*floor:
+		return Warn
+	}
+	return Normal
+}
+
+// settled tells whether the clock can be trusted to tell the age of days: a wrong one must not cost the history. It is
+// compared with the monotonic clock from pass to pass, and at first with the newest day. House is locked.
+func (s *Store) settled(now time.Time) bool {
+	r := s.cfg.Retention
+	mono := time.Now()
+	if s.lastWall.IsZero() {
+		s.lastWall, s.lastMono = now, mono
+		if list := s.days.list(0, 1<<40); len(list) > 0 {
+			s.lastWall = dayTime(list[len(list)-1] + 1)
+		}
+	}
+	if leap := now.Sub(s.lastWall) - mono.Sub(s.lastMono); leap > clockLeap && r.Settle > 0 {
+		s.cfg.Logger.Warn("the clock leapt ahead: no day is deleted for its age until it has settled",
+			slog.Duration("leap", leap.Round(time.Second)), slog.Duration("settle", r.Settle))
+		s.distrust = mono.Add(r.Settle)
+	}
+	s.lastWall, s.lastMono = now, mono
+	return !mono.Before(s.distrust)
+}
+
+// clockLeap is how far ahead of the monotonic clock the wall clock may get between two passes.
+const clockLeap = time.Hour
+
+// delivered gives the newest event that every sink has delivered.
+func (s *Store) delivered(ctx context.Context) (seq int64, err error) {
+	err = s.reader.QueryRowContext(ctx, "SELECT coalesce(min(seq), 9223372036854775807) FROM sink_cursors").Scan(&seq)
+	return seq, explain(err)
+}
+
+// forget deletes a day. The catalogue learns first that the day is over, so that a crash half way cannot bring it back.
+func (s *Store) forget(ctx context.Context, day int64) error {
+	err := s.do(ctx, func(work context.Context, w *writer) error {
+		err := w.change(work, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(work, `INSERT INTO meta (key, value) VALUES ('floor', ?)
+				ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)`, day+1)
+			if err == nil {
+				_, err = tx.ExecContext(work, "DELETE FROM sequences WHERE closed_us < ?", dayTime(day).UnixMicro())
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, ErrDiskFull) { // on a full disk deleting is what helps
+			return err
+		}
+		return w.closeDay(work, day)
+	})
+	if err != nil {
+		return err
+	}
+	return s.days.delete(day)
+}
+
+// sweep deletes what a crash left of days that were deleted.
+func (d *days) sweep() error {
+	list, err := filepath.Glob(filepath.Join(d.dir, "media-*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range list {
+		t, err := time.Parse("media-20060102", filepath.Base(path))
+		if err == nil && d.expired(dayOf(t.UnixMicro())) {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

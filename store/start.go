@@ -1,0 +1,327 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const (
+	lockFile   = "lock"
+	backupsDir = "backups"
+	// seqShift leaves room for four thousand million events and windows between two starts; the start number above it
+	// makes them grow for ever, and never be given twice, without a write for each.
+	seqShift = 32
+)
+
+// start opens everything and puts right what a crash left behind.
+func (s *Store) start(ctx context.Context) (_ *writer, err error) {
+	if s.cfg.Dir == "" {
+		return nil, fmt.Errorf("data directory: %w: no path is given", ErrInvalid)
+	}
+	unlock, err := lockDir(s.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s.giveUpReserve()
+	s.days = &days{dir: s.cfg.Dir, readers: s.cfg.Readers, files: map[int64]*dayFile{}}
+	w := &writer{s: s, unlock: unlock, days: map[int64]*dayWriter{}, active: map[int64]map[int64]int64{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close(ctx))
+		}
+	}()
+	if err := w.openCatalogue(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", catalogueFile, err)
+	}
+	boot, err := w.identify(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", catalogueFile, err)
+	}
+	w.nextEvent = boot << seqShift
+	s.lastEvent.Store(w.nextEvent)
+	s.log = newBacklog(s.cfg.Backlog, uint64(boot<<seqShift)+1)
+	if err := w.openDays(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.days.sweep(); err != nil {
+		return nil, err
+	}
+	if err := w.closeCrashed(ctx); err != nil {
+		return nil, fmt.Errorf("close what a crash left open: %w", err)
+	}
+	return w, nil
+}
+
+// giveUpReserve makes room to start in on a disk that is full.
+func (s *Store) giveUpReserve() {
+	free, total, err := s.cfg.FreeSpace(s.cfg.Dir)
+	if err != nil || free >= reserveBytes(total) {
+		return
+	}
+	s.counters.full.Store(true)
+	s.setPressure(ShedDetections, free)
+	if err := os.Remove(filepath.Join(s.cfg.Dir, reserveFile)); err == nil {
+		s.cfg.Logger.Warn("the disk is full: gave up the reserve to start", slog.Int64("free_bytes", free))
+	}
+}
+
+// lockDir makes the data directory and takes it for this process.
+func lockDir(dir string) (unlock func() error, err error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, notWritable(dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, notWritable(dir, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(&HintError{
+			Err:  fmt.Errorf("data directory %s: %w", dir, ErrLocked),
+			Hint: "another vedette process has it open: stop that one, or choose another directory",
+		}, f.Close())
+	}
+	return f.Close, nil
+}
+
+func notWritable(dir string, err error) error {
+	return &HintError{
+		Err:  fmt.Errorf("data directory %s: %w", dir, explain(err)),
+		Hint: "the user that vedette runs as must be able to write there",
+	}
+}
+
+// openCatalogue opens vedette.db, making, checking and migrating it as needed.
+func (w *writer) openCatalogue(ctx context.Context) error {
+	path := filepath.Join(w.s.cfg.Dir, catalogueFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		var uid [16]byte
+		_, _ = rand.Read(uid[:]) // never fails
+		meta := map[string]any{"uid": hex.EncodeToString(uid[:]), "boot": 0}
+		if err := createDB(ctx, path, catalogueKind, 4096, meta); err != nil {
+			return err
+		}
+	}
+	var err error
+	if w.db, err = openWriter(path); err != nil {
+		return err
+	}
+	err = checkDB(ctx, w.db, "quick_check")
+	if errors.Is(err, ErrCorrupt) {
+		err = errors.Join(w.db.Close(), w.recoverCatalogue(ctx, err))
+		if err == nil {
+			w.db, err = openWriter(path)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(filepath.Join(w.s.cfg.Dir, backupsDir, spareFile))
+	w.s.unspared.Store(errors.Is(err, fs.ErrNotExist))
+	migrated, err := migrate(ctx, w.db, path, catalogueKind, catalogueVersion, w.backupPath(catalogueFile))
+	if err != nil {
+		return err
+	}
+	if migrated {
+		w.s.cfg.Logger.Info("migrated", slog.String("file", catalogueFile), slog.Int("version", catalogueVersion))
+	}
+	w.s.reader, err = openReaders(path, w.s.cfg.Readers)
+	return err
+}
+
+func (w *writer) backupPath(name string) string {
+	return filepath.Join(w.s.cfg.Dir, backupsDir, "before-migration-"+w.s.cfg.Now().UTC().Format("20060102T150405")+"-"+name)
+}
+
+// identify counts this start and reads who the store is.
+func (w *writer) identify(ctx context.Context) (boot int64, err error) {
+	err = w.change(ctx, func(tx *sql.Tx) error {
+		err := tx.QueryRowContext(ctx, "UPDATE meta SET value = value + 1 WHERE key = 'boot' RETURNING value").Scan(&boot)
+		if err != nil {
+			return err
+		}
+		var floor sql.NullInt64
+		err = tx.QueryRowContext(ctx, "SELECT (SELECT value FROM meta WHERE key = 'uid'), (SELECT value FROM meta WHERE key = 'floor')").
+			Scan(&w.uid, &floor)
+		w.s.days.floor = floor.Int64
+		return err
+	})
+	return boot, err
+}
+
+// openDays lists the day files; one that cannot be read is set aside.
+func (w *writer) openDays(ctx context.Context) error {
+	entries, err := os.ReadDir(w.s.cfg.Dir)
+	if err != nil {
+		return notWritable(w.s.cfg.Dir, err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, ".db.new") {
+			if err := removeDB(filepath.Join(w.s.cfg.Dir, name)); err != nil {
+				return err
+			}
+		}
+		day, ok := parseDayName(name)
+		if !ok {
+			continue
+		}
+		err := w.openDay(ctx, day)
+		switch {
+		case errors.Is(err, ErrCorrupt), senseless(err):
+			if err := w.setAside(ctx, day, err); err != nil {
+				return err
+			}
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// openDay migrates one day's file, ends the tracks that a crash left active, and lists it.
+func (w *writer) openDay(ctx context.Context, day int64) (err error) {
+	path := w.s.days.path(day)
+	db, err := openWriter(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	backup := w.backupPath(dayName(day))
+	migrated, err := migrate(ctx, db, path, dayKind, dayVersion, backup)
+	if err != nil {
+		return err
+	}
+	if migrated {
+		w.s.cfg.Logger.Info("migrated", slog.String("file", dayName(day)), slog.Int("version", dayVersion))
+		if err := removeDB(backup); err != nil {
+			return err
+		}
+	}
+	var uid string
+	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'store'").Scan(&uid); err != nil {
+		return fmt.Errorf("%w: it does not say whose it is: %w", ErrCorrupt, err)
+	}
+	if uid != w.uid {
+		return fmt.Errorf("%w: it belongs to another store", ErrCorrupt)
+	}
+	if err := endCrashedTracks(ctx, db); err != nil {
+		return explain(err)
+	}
+	var last sql.NullInt64
+	if err := db.QueryRowContext(ctx, "SELECT max(seq) FROM events").Scan(&last); err != nil {
+		return explain(err)
+	}
+	return w.s.days.add(day, last.Int64)
+}
+
+// crashReason is what sequences and tracks end with that nobody could end.
+const crashReason = "CRASH"
+
+// endCrashedTracks ends every active track of a file. Detections tell when each was seen last: they are written more
+// often than the track itself.
+func endCrashedTracks(ctx context.Context, db *sql.DB) (err error) {
+	var n int
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM tracks WHERE state = 1").Scan(&n); err != nil || n == 0 {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	ends, err := lastSeen(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if _, err = tx.ExecContext(ctx, "INSERT INTO names (name) VALUES (?) ON CONFLICT DO NOTHING", crashReason); err != nil {
+		return err
+	}
+	for id, o := range ends {
+		if _, err = tx.ExecContext(ctx, `UPDATE tracks SET end_us = ?, box = ?, detections = detections + ?, score = max(score, ?)
+			WHERE sequence = ? AND local = ?`, o.end, boxInt(o.box), o.more, o.score, id.Sequence, id.Local); err != nil {
+			return err
+		}
+	}
+	if _, err = tx.ExecContext(ctx, "UPDATE tracks SET state = 2, end_reason = (SELECT id FROM names WHERE name = ?) WHERE state = 1",
+		crashReason); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// seen is what detections tell about an active track after the time its row ends.
+type seen struct {
+	end, more int64
+	score     int32
+	box       [4]uint16
+}
+
+func lastSeen(ctx context.Context, tx *sql.Tx) (_ map[TrackID]*seen, err error) {
+	ends := map[TrackID]*seen{}
+	rows, err := tx.QueryContext(ctx, `
+		SELECT d.sequence, d.start_us, d.data, t.local, t.end_us
+		FROM tracks t JOIN detections d ON d.camera = t.camera AND d.sequence = t.sequence AND d.start_us > t.end_us - ?
+		WHERE t.state = 1 AND d.end_us > t.end_us ORDER BY d.start_us`, minuteMicros)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var sequence, start, local, end int64
+		var data []byte
+		if err := rows.Scan(&sequence, &start, &data, &local, &end); err != nil {
+			return nil, err
+		}
+		id := TrackID{Sequence: sequence, Local: local}
+		err := decodeBlock(data, start, func(f *frameRec) bool {
+			for _, o := range f.objects {
+				if o.local != local || f.capture <= end {
+					continue
+				}
+				if ends[id] == nil {
+					ends[id] = &seen{}
+				}
+				e := ends[id]
+				e.more++
+				e.score = max(e.score, o.score)
+				if f.capture > e.end {
+					e.end, e.box = f.capture, o.box
+				}
+			}
+			return true
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	}
+	return ends, rows.Err()
+}
+
+// closeCrashed closes the sequences that are still open.
+func (w *writer) closeCrashed(ctx context.Context) error {
+	return w.change(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, "UPDATE sequences SET close_reason = ?, closed_us = ? WHERE closed_us IS NULL",
+			crashReason, w.s.cfg.Now().UnixMicro())
+		if err != nil {
+			return err
+		}
+		if n, _ := r.RowsAffected(); n > 0 {
+			w.s.cfg.Logger.Warn("closed sequences that the last run left open", slog.Int64("sequences", n))
+		}
+		return nil
+	})
+}

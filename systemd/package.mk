@@ -1,0 +1,14 @@
+# Packaging: included by the Makefile.
+
+.PHONY: deb
+deb: build third_party/tools/nfpm ## build the Debian package into bin/
+	$(call install-debs,dpkg-dev)
+	@bash systemd/deb/build
+
+third_party/tools/nfpm: tools.mod
+	@mkdir -p $(@D) && go build -modfile=tools.mod -o $@ github.com/goreleaser/nfpm/v2/cmd/nfpm && touch $@
+
+.PHONY: test-deb
+test-deb: deb ## install, run, upgrade, remove and purge the package in a clean Debian
+	$(call install-debs,debootstrap)
+	@bash systemd/deb/test

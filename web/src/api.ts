@@ -1,0 +1,101 @@
+// The JSON API of the appliance, as far as the page uses it. Fields that hold zero are left out of answers.
+
+export interface Box { xMin?: number; yMin?: number; xMax?: number; yMax?: number }
+
+export interface Camera {
+  name: string;
+  etag?: string;
+  displayName?: string;
+  source?: { uri?: string; username?: string; passwordSet?: boolean; transport?: string };
+  analysis?: { fps?: number; pipeline?: string; paused?: boolean };
+  desiredState?: string;
+  status?: CameraStatus;
+}
+
+export interface CameraStatus {
+  state?: string;
+  reason?: string;
+  message?: string;
+  sinceTime?: string;
+  streamEpoch?: string;
+  media?: { codec?: string; width?: number; height?: number; fps?: number };
+  lastFrameTime?: string;
+  sequence?: string;
+  receivedFps?: number;
+  analysedFps?: number;
+  drops?: Record<string, string>;
+  analysisReason?: string;
+  analysisMessage?: string;
+  analysedFrames?: string;
+  nextRetryTime?: string;
+}
+
+export interface Track {
+  name: string;
+  camera: string;
+  class?: string;
+  score?: number;
+  startTime?: string;
+  endTime?: string;
+  state?: string;
+  endReason?: string;
+  observations?: string;
+  box?: Box;
+  /** Where its foot (middle of the lower edge) was. */
+  path?: { time: string; x?: number; y?: number }[];
+}
+
+export interface Observation { track?: string; localId?: string; box: Box; class?: string; score?: number }
+
+export interface Frame {
+  camera: string;
+  captureTime: string;
+  observations?: Observation[];
+}
+
+export interface Event { name: string; camera?: string; type: string; time: string; track?: string; attributes?: Record<string, string> }
+
+export interface System {
+  version?: string;
+  startTime?: string;
+  serverTime?: string;
+  demo?: boolean;
+  processes?: { name: string; state?: string; reason?: string; message?: string; restarts?: string }[];
+}
+
+/** Refusal is an answer other than 2xx, with the reason to branch on and the sentence to show. */
+export class Refusal extends Error {
+  constructor(readonly status: number, readonly reason: string, message: string) {
+    super(message);
+  }
+}
+
+interface ErrorBody { message?: string; reason?: string; details?: { reason?: string; fieldViolations?: { field: string; description: string }[] }[] }
+
+/** ask calls the API. A body makes it JSON. */
+export async function ask<T>(method: string, path: string, body?: unknown): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers: { "X-Vedette": "page", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch {
+    throw new Refusal(0, "OFFLINE", "The appliance does not answer. Is the vedette service running?");
+  }
+  if (answer.status === 204) return undefined as T;
+  const text = await answer.text();
+  if (answer.ok) return JSON.parse(text) as T;
+  let b: ErrorBody = {};
+  try {
+    b = JSON.parse(text) as ErrorBody;
+  } catch {
+    b = { message: text || answer.statusText };
+  }
+  const reason = b.reason ?? b.details?.find((d) => d.reason)?.reason ?? String(answer.status);
+  const fields = b.details?.flatMap((d) => d.fieldViolations ?? []).map((v) => `${v.field}: ${v.description}`) ?? [];
+  if (answer.status === 403) fields.push("Sign in with a token that may do this.");
+  const message = [b.message ?? answer.statusText, ...fields.filter((f) => !b.message?.includes(f))].join("\n");
+  throw new Refusal(answer.status, reason, message);
+}
