@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,8 +38,10 @@ func TestEventsOfRulesAreKeptWithWhatWasSeen(t *testing.T) {
 		if len(c.Frames) == 0 {
 			continue
 		}
-		if len(c.Events) != 1 || c.Events[0].Type != "seen" || string(c.Events[0].Payload) != "1 objects, 0 ended" {
-			t.Errorf("with the frame came %+v", c.Events)
+		// One commit window may hold the opening of the sequence too.
+		seen := slices.DeleteFunc(c.Events, func(e store.Event) bool { return e.Type == "sequence_opened" })
+		if len(seen) != 1 || seen[0].Type != "seen" || string(seen[0].Payload) != "1 objects, 0 ended" {
+			t.Errorf("with the frame came %+v", seen)
 		}
 		break
 	}
