@@ -1989,9 +1989,11 @@ type FrameNotice struct {
 	// Decoded from a damaged or incomplete reference; goes on to the next keyframe.
 	Tainted bool `protobuf:"varint,16,opt,name=tainted,proto3" json:"tainted,omitempty"`
 	// Announced although the motion gate is closed (re-check).
-	GateRecheck   bool `protobuf:"varint,17,opt,name=gate_recheck,json=gateRecheck,proto3" json:"gate_recheck,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	GateRecheck bool `protobuf:"varint,17,opt,name=gate_recheck,json=gateRecheck,proto3" json:"gate_recheck,omitempty"`
+	// When the decoder gave the picture out.
+	DecodedMonotonicNs int64 `protobuf:"varint,30,opt,name=decoded_monotonic_ns,json=decodedMonotonicNs,proto3" json:"decoded_monotonic_ns,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *FrameNotice) Reset() {
@@ -2141,6 +2143,13 @@ func (x *FrameNotice) GetGateRecheck() bool {
 		return x.GateRecheck
 	}
 	return false
+}
+
+func (x *FrameNotice) GetDecodedMonotonicNs() int64 {
+	if x != nil {
+		return x.DecodedMonotonicNs
+	}
+	return 0
 }
 
 // ReleaseLease ends leases early, before their time is up.
@@ -3152,8 +3161,10 @@ type Counters struct {
 	DecoderFallbacks uint64 `protobuf:"varint,23,opt,name=decoder_fallbacks,json=decoderFallbacks,proto3" json:"decoder_fallbacks,omitempty"`
 	// Decoders that never returned from a picture and were left behind.
 	DecodersAbandoned uint64 `protobuf:"varint,24,opt,name=decoders_abandoned,json=decodersAbandoned,proto3" json:"decoders_abandoned,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Processor time spent in decoding frames_decoded, copying not included; 0 where a decoder's threads hide it.
+	DecodeCpuNs   int64 `protobuf:"varint,40,opt,name=decode_cpu_ns,json=decodeCpuNs,proto3" json:"decode_cpu_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Counters) Reset() {
@@ -3350,6 +3361,13 @@ func (x *Counters) GetDecoderFallbacks() uint64 {
 func (x *Counters) GetDecodersAbandoned() uint64 {
 	if x != nil {
 		return x.DecodersAbandoned
+	}
+	return 0
+}
+
+func (x *Counters) GetDecodeCpuNs() int64 {
+	if x != nil {
+		return x.DecodeCpuNs
 	}
 	return 0
 }
@@ -3720,7 +3738,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	" \x01(\x04R\vregionBytes\"H\n" +
 	"\vSlotsClosed\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
-	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\"\xd6\x04\n" +
+	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\"\x88\x05\n" +
 	"\vFrameNotice\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
 	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\x12\x12\n" +
@@ -3741,7 +3759,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x06height\x18\x0e \x01(\rR\x06height\x12\x1a\n" +
 	"\bkeyframe\x18\x0f \x01(\bR\bkeyframe\x12\x18\n" +
 	"\atainted\x18\x10 \x01(\bR\atainted\x12!\n" +
-	"\fgate_recheck\x18\x11 \x01(\bR\vgateRecheck\"+\n" +
+	"\fgate_recheck\x18\x11 \x01(\bR\vgateRecheck\x120\n" +
+	"\x14decoded_monotonic_ns\x18\x1e \x01(\x03R\x12decodedMonotonicNs\"+\n" +
 	"\fReleaseLease\x12\x1b\n" +
 	"\tlease_ids\x18\x01 \x03(\x04R\bleaseIds\"\xd5\x01\n" +
 	"\n" +
@@ -3825,7 +3844,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x05Error\x126\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1e.vedette.ingest.v1.ErrorReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +
-	"\x04hint\x18\x03 \x01(\tR\x04hint\"\x88\a\n" +
+	"\x04hint\x18\x03 \x01(\tR\x04hint\"\xac\a\n" +
 	"\bCounters\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
@@ -3855,7 +3874,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\fframe_age_ns\x18\x16 \x01(\x03R\n" +
 	"frameAgeNs\x12+\n" +
 	"\x11decoder_fallbacks\x18\x17 \x01(\x04R\x10decoderFallbacks\x12-\n" +
-	"\x12decoders_abandoned\x18\x18 \x01(\x04R\x11decodersAbandoned\"=\n" +
+	"\x12decoders_abandoned\x18\x18 \x01(\x04R\x11decodersAbandoned\x12\"\n" +
+	"\rdecode_cpu_ns\x18( \x01(\x03R\vdecodeCpuNs\"=\n" +
 	"\tClockStep\x12\x17\n" +
 	"\astep_ns\x18\x01 \x01(\x03R\x06stepNs\x12\x17\n" +
 	"\atime_ns\x18\x02 \x01(\x03R\x06timeNs\"w\n" +

@@ -128,6 +128,62 @@ func (Transport) EnumDescriptor() ([]byte, []int) {
 	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{1}
 }
 
+// Priority ranks cameras when a box is overloaded.
+type Priority int32
+
+const (
+	// Normal.
+	Priority_PRIORITY_UNSPECIFIED Priority = 0
+	// Given up first; half the share of a normal camera where frames wait for inference.
+	Priority_PRIORITY_LOW    Priority = 1
+	Priority_PRIORITY_NORMAL Priority = 2
+	// Given up last; twice the share of a normal camera where frames wait for inference.
+	Priority_PRIORITY_HIGH Priority = 3
+)
+
+// Enum value maps for Priority.
+var (
+	Priority_name = map[int32]string{
+		0: "PRIORITY_UNSPECIFIED",
+		1: "PRIORITY_LOW",
+		2: "PRIORITY_NORMAL",
+		3: "PRIORITY_HIGH",
+	}
+	Priority_value = map[string]int32{
+		"PRIORITY_UNSPECIFIED": 0,
+		"PRIORITY_LOW":         1,
+		"PRIORITY_NORMAL":      2,
+		"PRIORITY_HIGH":        3,
+	}
+)
+
+func (x Priority) Enum() *Priority {
+	p := new(Priority)
+	*p = x
+	return p
+}
+
+func (x Priority) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Priority) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_camera_proto_enumTypes[2].Descriptor()
+}
+
+func (Priority) Type() protoreflect.EnumType {
+	return &file_vedette_v1_camera_proto_enumTypes[2]
+}
+
+func (x Priority) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Priority.Descriptor instead.
+func (Priority) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{2}
+}
+
 // CameraState is where a camera is in its life.
 type CameraState int32
 
@@ -182,11 +238,11 @@ func (x CameraState) String() string {
 }
 
 func (CameraState) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_camera_proto_enumTypes[2].Descriptor()
+	return file_vedette_v1_camera_proto_enumTypes[3].Descriptor()
 }
 
 func (CameraState) Type() protoreflect.EnumType {
-	return &file_vedette_v1_camera_proto_enumTypes[2]
+	return &file_vedette_v1_camera_proto_enumTypes[3]
 }
 
 func (x CameraState) Number() protoreflect.EnumNumber {
@@ -195,7 +251,7 @@ func (x CameraState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CameraState.Descriptor instead.
 func (CameraState) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{2}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
 }
 
 // A Camera is a registered source of pictures.
@@ -426,8 +482,12 @@ type Analysis struct {
 	EveryFrame bool `protobuf:"varint,4,opt,name=every_frame,json=everyFrame,proto3" json:"every_frame,omitempty"`
 	// How old a frame may be when its analysis begins; 0: the box's default. Has no effect with every_frame.
 	StalenessBudget *durationpb.Duration `protobuf:"bytes,5,opt,name=staleness_budget,json=stalenessBudget,proto3" json:"staleness_budget,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Which cameras keep their analysis when the box has more to do than it can.
+	Priority Priority `protobuf:"varint,20,opt,name=priority,proto3,enum=vedette.v1.Priority" json:"priority,omitempty"`
+	// Absent: every sampled frame is analysed. Present: frames in which nothing moves are held back and counted.
+	MotionGate    *MotionGate `protobuf:"bytes,21,opt,name=motion_gate,json=motionGate,proto3" json:"motion_gate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Analysis) Reset() {
@@ -495,6 +555,84 @@ func (x *Analysis) GetStalenessBudget() *durationpb.Duration {
 	return nil
 }
 
+func (x *Analysis) GetPriority() Priority {
+	if x != nil {
+		return x.Priority
+	}
+	return Priority_PRIORITY_UNSPECIFIED
+}
+
+func (x *Analysis) GetMotionGate() *MotionGate {
+	if x != nil {
+		return x.MotionGate
+	}
+	return nil
+}
+
+// MotionGate lets a still scene pass unanalysed.
+type MotionGate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Share of changed picture area, from 0 to 1, that opens the gate; 0: the box's default.
+	Threshold float64 `protobuf:"fixed64,1,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	// How long the gate stays open after the last motion; 0: the box's default.
+	Hold *durationpb.Duration `protobuf:"bytes,2,opt,name=hold,proto3" json:"hold,omitempty"`
+	// A frame passes at least this often, motion or not; 0: the box's default.
+	Recheck       *durationpb.Duration `protobuf:"bytes,3,opt,name=recheck,proto3" json:"recheck,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MotionGate) Reset() {
+	*x = MotionGate{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MotionGate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MotionGate) ProtoMessage() {}
+
+func (x *MotionGate) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MotionGate.ProtoReflect.Descriptor instead.
+func (*MotionGate) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MotionGate) GetThreshold() float64 {
+	if x != nil {
+		return x.Threshold
+	}
+	return 0
+}
+
+func (x *MotionGate) GetHold() *durationpb.Duration {
+	if x != nil {
+		return x.Hold
+	}
+	return nil
+}
+
+func (x *MotionGate) GetRecheck() *durationpb.Duration {
+	if x != nil {
+		return x.Recheck
+	}
+	return nil
+}
+
 // CameraStatus is what a camera is doing now.
 type CameraStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -523,13 +661,15 @@ type CameraStatus struct {
 	// Analysed pictures since the appliance started.
 	AnalysedFrames int64                  `protobuf:"varint,14,opt,name=analysed_frames,json=analysedFrames,proto3" json:"analysed_frames,omitempty"`
 	NextRetryTime  *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=next_retry_time,json=nextRetryTime,proto3" json:"next_retry_time,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Analysed frames a second this camera is held to while the box is overloaded; 0: what it asks for.
+	LimitedFps    float64 `protobuf:"fixed64,40,opt,name=limited_fps,json=limitedFps,proto3" json:"limited_fps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CameraStatus) Reset() {
 	*x = CameraStatus{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[3]
+	mi := &file_vedette_v1_camera_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +681,7 @@ func (x *CameraStatus) String() string {
 func (*CameraStatus) ProtoMessage() {}
 
 func (x *CameraStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[3]
+	mi := &file_vedette_v1_camera_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +694,7 @@ func (x *CameraStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraStatus.ProtoReflect.Descriptor instead.
 func (*CameraStatus) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CameraStatus) GetState() CameraState {
@@ -662,6 +802,13 @@ func (x *CameraStatus) GetNextRetryTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *CameraStatus) GetLimitedFps() float64 {
+	if x != nil {
+		return x.LimitedFps
+	}
+	return 0
+}
+
 // Media is what a stream carries.
 type Media struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -675,7 +822,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	mi := &file_vedette_v1_camera_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +834,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	mi := &file_vedette_v1_camera_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +847,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Media) GetCodec() string {
@@ -737,14 +884,16 @@ type CreateCameraRequest struct {
 	// The last part of the camera's name. Empty: minted.
 	CameraId string `protobuf:"bytes,2,opt,name=camera_id,json=cameraId,proto3" json:"camera_id,omitempty"`
 	// Check everything, change nothing.
-	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Register the camera although the box's measured capacity is exceeded by it.
+	AllowOverload bool `protobuf:"varint,20,opt,name=allow_overload,json=allowOverload,proto3" json:"allow_overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateCameraRequest) Reset() {
 	*x = CreateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[5]
+	mi := &file_vedette_v1_camera_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +905,7 @@ func (x *CreateCameraRequest) String() string {
 func (*CreateCameraRequest) ProtoMessage() {}
 
 func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[5]
+	mi := &file_vedette_v1_camera_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +918,7 @@ func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCameraRequest.ProtoReflect.Descriptor instead.
 func (*CreateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{5}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateCameraRequest) GetCamera() *Camera {
@@ -793,6 +942,13 @@ func (x *CreateCameraRequest) GetValidateOnly() bool {
 	return false
 }
 
+func (x *CreateCameraRequest) GetAllowOverload() bool {
+	if x != nil {
+		return x.AllowOverload
+	}
+	return false
+}
+
 type GetCameraRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -802,7 +958,7 @@ type GetCameraRequest struct {
 
 func (x *GetCameraRequest) Reset() {
 	*x = GetCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[6]
+	mi := &file_vedette_v1_camera_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +970,7 @@ func (x *GetCameraRequest) String() string {
 func (*GetCameraRequest) ProtoMessage() {}
 
 func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[6]
+	mi := &file_vedette_v1_camera_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +983,7 @@ func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCameraRequest.ProtoReflect.Descriptor instead.
 func (*GetCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{6}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetCameraRequest) GetName() string {
@@ -848,7 +1004,7 @@ type ListCamerasRequest struct {
 
 func (x *ListCamerasRequest) Reset() {
 	*x = ListCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[7]
+	mi := &file_vedette_v1_camera_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +1016,7 @@ func (x *ListCamerasRequest) String() string {
 func (*ListCamerasRequest) ProtoMessage() {}
 
 func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[7]
+	mi := &file_vedette_v1_camera_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +1029,7 @@ func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasRequest.ProtoReflect.Descriptor instead.
 func (*ListCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{7}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListCamerasRequest) GetPageSize() int32 {
@@ -901,7 +1057,7 @@ type ListCamerasResponse struct {
 
 func (x *ListCamerasResponse) Reset() {
 	*x = ListCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[8]
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1069,7 @@ func (x *ListCamerasResponse) String() string {
 func (*ListCamerasResponse) ProtoMessage() {}
 
 func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[8]
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1082,7 @@ func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasResponse.ProtoReflect.Descriptor instead.
 func (*ListCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{8}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListCamerasResponse) GetCameras() []*Camera {
@@ -954,14 +1110,16 @@ type UpdateCameraRequest struct {
 	// Check everything, change nothing.
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Create the camera when there is none of that name.
-	AllowMissing  bool `protobuf:"varint,4,opt,name=allow_missing,json=allowMissing,proto3" json:"allow_missing,omitempty"`
+	AllowMissing bool `protobuf:"varint,4,opt,name=allow_missing,json=allowMissing,proto3" json:"allow_missing,omitempty"`
+	// As in CreateCameraRequest, for a camera that is created.
+	AllowOverload bool `protobuf:"varint,20,opt,name=allow_overload,json=allowOverload,proto3" json:"allow_overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateCameraRequest) Reset() {
 	*x = UpdateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1131,7 @@ func (x *UpdateCameraRequest) String() string {
 func (*UpdateCameraRequest) ProtoMessage() {}
 
 func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1144,7 @@ func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCameraRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateCameraRequest) GetCamera() *Camera {
@@ -1017,6 +1175,13 @@ func (x *UpdateCameraRequest) GetAllowMissing() bool {
 	return false
 }
 
+func (x *UpdateCameraRequest) GetAllowOverload() bool {
+	if x != nil {
+		return x.AllowOverload
+	}
+	return false
+}
+
 type DeleteCameraRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1030,7 +1195,7 @@ type DeleteCameraRequest struct {
 
 func (x *DeleteCameraRequest) Reset() {
 	*x = DeleteCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1207,7 @@ func (x *DeleteCameraRequest) String() string {
 func (*DeleteCameraRequest) ProtoMessage() {}
 
 func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1220,7 @@ func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteCameraRequest) GetName() string {
@@ -1087,7 +1252,7 @@ type DeleteCameraResponse struct {
 
 func (x *DeleteCameraResponse) Reset() {
 	*x = DeleteCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1264,7 @@ func (x *DeleteCameraResponse) String() string {
 func (*DeleteCameraResponse) ProtoMessage() {}
 
 func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1277,7 @@ func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
 }
 
 type EnableCameraRequest struct {
@@ -1124,7 +1289,7 @@ type EnableCameraRequest struct {
 
 func (x *EnableCameraRequest) Reset() {
 	*x = EnableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1301,7 @@ func (x *EnableCameraRequest) String() string {
 func (*EnableCameraRequest) ProtoMessage() {}
 
 func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1314,7 @@ func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnableCameraRequest.ProtoReflect.Descriptor instead.
 func (*EnableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EnableCameraRequest) GetName() string {
@@ -1168,7 +1333,7 @@ type DisableCameraRequest struct {
 
 func (x *DisableCameraRequest) Reset() {
 	*x = DisableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1345,7 @@ func (x *DisableCameraRequest) String() string {
 func (*DisableCameraRequest) ProtoMessage() {}
 
 func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1358,7 @@ func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableCameraRequest.ProtoReflect.Descriptor instead.
 func (*DisableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DisableCameraRequest) GetName() string {
@@ -1212,7 +1377,7 @@ type ProbeCameraRequest struct {
 
 func (x *ProbeCameraRequest) Reset() {
 	*x = ProbeCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1389,7 @@ func (x *ProbeCameraRequest) String() string {
 func (*ProbeCameraRequest) ProtoMessage() {}
 
 func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1402,7 @@ func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraRequest.ProtoReflect.Descriptor instead.
 func (*ProbeCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ProbeCameraRequest) GetSource() *Source {
@@ -1258,7 +1423,7 @@ type ProbeCameraResponse struct {
 
 func (x *ProbeCameraResponse) Reset() {
 	*x = ProbeCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1435,7 @@ func (x *ProbeCameraResponse) String() string {
 func (*ProbeCameraResponse) ProtoMessage() {}
 
 func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1448,7 @@ func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraResponse.ProtoReflect.Descriptor instead.
 func (*ProbeCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProbeCameraResponse) GetMedia() *Media {
@@ -1313,7 +1478,7 @@ type GetSnapshotRequest struct {
 
 func (x *GetSnapshotRequest) Reset() {
 	*x = GetSnapshotRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1490,7 @@ func (x *GetSnapshotRequest) String() string {
 func (*GetSnapshotRequest) ProtoMessage() {}
 
 func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1503,7 @@ func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetSnapshotRequest) GetName() string {
@@ -1377,7 +1542,7 @@ type GetSnapshotResponse struct {
 
 func (x *GetSnapshotResponse) Reset() {
 	*x = GetSnapshotResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1554,7 @@ func (x *GetSnapshotResponse) String() string {
 func (*GetSnapshotResponse) ProtoMessage() {}
 
 func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1567,7 @@ func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSnapshotResponse) GetJpeg() []byte {
@@ -1447,6 +1612,317 @@ func (x *GetSnapshotResponse) GetFrame() int64 {
 	return 0
 }
 
+type GetFrameTimingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFrameTimingRequest) Reset() {
+	*x = GetFrameTimingRequest{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFrameTimingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFrameTimingRequest) ProtoMessage() {}
+
+func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFrameTimingRequest.ProtoReflect.Descriptor instead.
+func (*GetFrameTimingRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetFrameTimingRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// FrameTiming is where the time of a camera's newest frames went.
+type FrameTiming struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order a frame passes them: receive, decode, queue, prepare, infer, boxes, track, commit. Steps of other
+	// pipelines carry the name of their model.
+	Stages []*StageTiming `protobuf:"bytes,1,rep,name=stages,proto3" json:"stages,omitempty"`
+	// From capture to commit.
+	Total *StageTiming `protobuf:"bytes,2,opt,name=total,proto3" json:"total,omitempty"`
+	// The newest frames, newest first.
+	Frames        []*FrameStamps `protobuf:"bytes,3,rep,name=frames,proto3" json:"frames,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrameTiming) Reset() {
+	*x = FrameTiming{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrameTiming) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrameTiming) ProtoMessage() {}
+
+func (x *FrameTiming) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrameTiming.ProtoReflect.Descriptor instead.
+func (*FrameTiming) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *FrameTiming) GetStages() []*StageTiming {
+	if x != nil {
+		return x.Stages
+	}
+	return nil
+}
+
+func (x *FrameTiming) GetTotal() *StageTiming {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *FrameTiming) GetFrames() []*FrameStamps {
+	if x != nil {
+		return x.Frames
+	}
+	return nil
+}
+
+// StageTiming is how long frames stayed in one stage.
+type StageTiming struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Stage string                 `protobuf:"bytes,1,opt,name=stage,proto3" json:"stage,omitempty"`
+	P50   *durationpb.Duration   `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
+	P99   *durationpb.Duration   `protobuf:"bytes,3,opt,name=p99,proto3" json:"p99,omitempty"`
+	Max   *durationpb.Duration   `protobuf:"bytes,4,opt,name=max,proto3" json:"max,omitempty"`
+	// Frames that were looked at.
+	Frames        int32 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageTiming) Reset() {
+	*x = StageTiming{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageTiming) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageTiming) ProtoMessage() {}
+
+func (x *StageTiming) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageTiming.ProtoReflect.Descriptor instead.
+func (*StageTiming) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StageTiming) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *StageTiming) GetP50() *durationpb.Duration {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
+func (x *StageTiming) GetP99() *durationpb.Duration {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
+func (x *StageTiming) GetMax() *durationpb.Duration {
+	if x != nil {
+		return x.Max
+	}
+	return nil
+}
+
+func (x *StageTiming) GetFrames() int32 {
+	if x != nil {
+		return x.Frames
+	}
+	return 0
+}
+
+// FrameStamps is one frame's way.
+type FrameStamps struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Number of the frame within its stream epoch.
+	Frame       int64                  `protobuf:"varint,2,opt,name=frame,proto3" json:"frame,omitempty"`
+	CaptureTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=capture_time,json=captureTime,proto3" json:"capture_time,omitempty"`
+	// When each stage ended, in the order of FrameTiming.stages.
+	Stages        []*StageStamp `protobuf:"bytes,4,rep,name=stages,proto3" json:"stages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrameStamps) Reset() {
+	*x = FrameStamps{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrameStamps) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrameStamps) ProtoMessage() {}
+
+func (x *FrameStamps) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrameStamps.ProtoReflect.Descriptor instead.
+func (*FrameStamps) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FrameStamps) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *FrameStamps) GetFrame() int64 {
+	if x != nil {
+		return x.Frame
+	}
+	return 0
+}
+
+func (x *FrameStamps) GetCaptureTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CaptureTime
+	}
+	return nil
+}
+
+func (x *FrameStamps) GetStages() []*StageStamp {
+	if x != nil {
+		return x.Stages
+	}
+	return nil
+}
+
+// StageStamp is the end of a stage, counted from the capture time.
+type StageStamp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stage         string                 `protobuf:"bytes,1,opt,name=stage,proto3" json:"stage,omitempty"`
+	End           *durationpb.Duration   `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageStamp) Reset() {
+	*x = StageStamp{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageStamp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageStamp) ProtoMessage() {}
+
+func (x *StageStamp) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageStamp.ProtoReflect.Descriptor instead.
+func (*StageStamp) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StageStamp) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *StageStamp) GetEnd() *durationpb.Duration {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 type WatchCamerasRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How often a Heartbeat comes; 0: 15 s, at least 1 s.
@@ -1457,7 +1933,7 @@ type WatchCamerasRequest struct {
 
 func (x *WatchCamerasRequest) Reset() {
 	*x = WatchCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1945,7 @@ func (x *WatchCamerasRequest) String() string {
 func (*WatchCamerasRequest) ProtoMessage() {}
 
 func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1958,7 @@ func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasRequest.ProtoReflect.Descriptor instead.
 func (*WatchCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchCamerasRequest) GetHeartbeatInterval() *durationpb.Duration {
@@ -1507,7 +1983,7 @@ type WatchCamerasResponse struct {
 
 func (x *WatchCamerasResponse) Reset() {
 	*x = WatchCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1995,7 @@ func (x *WatchCamerasResponse) String() string {
 func (*WatchCamerasResponse) ProtoMessage() {}
 
 func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +2008,7 @@ func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasResponse.ProtoReflect.Descriptor instead.
 func (*WatchCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchCamerasResponse) GetItem() isWatchCamerasResponse_Item {
@@ -1617,7 +2093,7 @@ type CameraChange struct {
 
 func (x *CameraChange) Reset() {
 	*x = CameraChange{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +2105,7 @@ func (x *CameraChange) String() string {
 func (*CameraChange) ProtoMessage() {}
 
 func (x *CameraChange) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +2118,7 @@ func (x *CameraChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraChange.ProtoReflect.Descriptor instead.
 func (*CameraChange) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CameraChange) GetKind() ChangeKind {
@@ -1688,14 +2164,22 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\busername\x18\x02 \x01(\tR\busername\x12\x1f\n" +
 	"\bpassword\x18\x03 \x01(\tB\x03\xe0A\x04R\bpassword\x12&\n" +
 	"\fpassword_set\x18\x04 \x01(\bB\x03\xe0A\x03R\vpasswordSet\x123\n" +
-	"\ttransport\x18\x05 \x01(\x0e2\x15.vedette.v1.TransportR\ttransport\"\xb7\x01\n" +
+	"\ttransport\x18\x05 \x01(\x0e2\x15.vedette.v1.TransportR\ttransport\"\xa2\x02\n" +
 	"\bAnalysis\x12\x10\n" +
 	"\x03fps\x18\x01 \x01(\x01R\x03fps\x12\x1a\n" +
 	"\bpipeline\x18\x02 \x01(\tR\bpipeline\x12\x16\n" +
 	"\x06paused\x18\x03 \x01(\bR\x06paused\x12\x1f\n" +
 	"\vevery_frame\x18\x04 \x01(\bR\n" +
 	"everyFrame\x12D\n" +
-	"\x10staleness_budget\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x0fstalenessBudget\"\xd2\x05\n" +
+	"\x10staleness_budget\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x0fstalenessBudget\x120\n" +
+	"\bpriority\x18\x14 \x01(\x0e2\x14.vedette.v1.PriorityR\bpriority\x127\n" +
+	"\vmotion_gate\x18\x15 \x01(\v2\x16.vedette.v1.MotionGateR\n" +
+	"motionGate\"\x8e\x01\n" +
+	"\n" +
+	"MotionGate\x12\x1c\n" +
+	"\tthreshold\x18\x01 \x01(\x01R\tthreshold\x12-\n" +
+	"\x04hold\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04hold\x123\n" +
+	"\arecheck\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\arecheck\"\xf3\x05\n" +
 	"\fCameraStatus\x12-\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x17.vedette.v1.CameraStateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1713,7 +2197,9 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x0fanalysis_reason\x18\f \x01(\tR\x0eanalysisReason\x12)\n" +
 	"\x10analysis_message\x18\r \x01(\tR\x0fanalysisMessage\x12'\n" +
 	"\x0fanalysed_frames\x18\x0e \x01(\x03R\x0eanalysedFrames\x12B\n" +
-	"\x0fnext_retry_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\rnextRetryTime\x1a8\n" +
+	"\x0fnext_retry_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\rnextRetryTime\x12\x1f\n" +
+	"\vlimited_fps\x18( \x01(\x01R\n" +
+	"limitedFps\x1a8\n" +
 	"\n" +
 	"DropsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1722,11 +2208,12 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x05codec\x18\x01 \x01(\tR\x05codec\x12\x14\n" +
 	"\x05width\x18\x02 \x01(\x05R\x05width\x12\x16\n" +
 	"\x06height\x18\x03 \x01(\x05R\x06height\x12\x10\n" +
-	"\x03fps\x18\x04 \x01(\x01R\x03fps\"\x88\x01\n" +
+	"\x03fps\x18\x04 \x01(\x01R\x03fps\"\xaf\x01\n" +
 	"\x13CreateCameraRequest\x12/\n" +
 	"\x06camera\x18\x01 \x01(\v2\x12.vedette.v1.CameraB\x03\xe0A\x02R\x06camera\x12\x1b\n" +
 	"\tcamera_id\x18\x02 \x01(\tR\bcameraId\x12#\n" +
-	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"+\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12%\n" +
+	"\x0eallow_overload\x18\x14 \x01(\bR\rallowOverload\"+\n" +
 	"\x10GetCameraRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"P\n" +
 	"\x12ListCamerasRequest\x12\x1b\n" +
@@ -1735,13 +2222,14 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"k\n" +
 	"\x13ListCamerasResponse\x12,\n" +
 	"\acameras\x18\x01 \x03(\v2\x12.vedette.v1.CameraR\acameras\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xcd\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf4\x01\n" +
 	"\x13UpdateCameraRequest\x12/\n" +
 	"\x06camera\x18\x01 \x01(\v2\x12.vedette.v1.CameraB\x03\xe0A\x02R\x06camera\x12;\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
 	"updateMask\x12#\n" +
 	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12#\n" +
-	"\rallow_missing\x18\x04 \x01(\bR\fallowMissing\"g\n" +
+	"\rallow_missing\x18\x04 \x01(\bR\fallowMissing\x12%\n" +
+	"\x0eallow_overload\x18\x14 \x01(\bR\rallowOverload\"g\n" +
 	"\x13DeleteCameraRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12#\n" +
@@ -1766,7 +2254,28 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x05width\x18\x03 \x01(\x05R\x05width\x12\x16\n" +
 	"\x06height\x18\x04 \x01(\x05R\x06height\x12!\n" +
 	"\fstream_epoch\x18\x05 \x01(\tR\vstreamEpoch\x12\x14\n" +
-	"\x05frame\x18\x06 \x01(\x03R\x05frame\"_\n" +
+	"\x05frame\x18\x06 \x01(\x03R\x05frame\"0\n" +
+	"\x15GetFrameTimingRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\x9e\x01\n" +
+	"\vFrameTiming\x12/\n" +
+	"\x06stages\x18\x01 \x03(\v2\x17.vedette.v1.StageTimingR\x06stages\x12-\n" +
+	"\x05total\x18\x02 \x01(\v2\x17.vedette.v1.StageTimingR\x05total\x12/\n" +
+	"\x06frames\x18\x03 \x03(\v2\x17.vedette.v1.FrameStampsR\x06frames\"\xc2\x01\n" +
+	"\vStageTiming\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\tR\x05stage\x12+\n" +
+	"\x03p50\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
+	"\x03p99\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12+\n" +
+	"\x03max\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x16\n" +
+	"\x06frames\x18\x05 \x01(\x05R\x06frames\"\xae\x01\n" +
+	"\vFrameStamps\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x14\n" +
+	"\x05frame\x18\x02 \x01(\x03R\x05frame\x12=\n" +
+	"\fcapture_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\vcaptureTime\x12.\n" +
+	"\x06stages\x18\x04 \x03(\v2\x16.vedette.v1.StageStampR\x06stages\"O\n" +
+	"\n" +
+	"StageStamp\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\tR\x05stage\x12+\n" +
+	"\x03end\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03end\"_\n" +
 	"\x13WatchCamerasRequest\x12H\n" +
 	"\x12heartbeat_interval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xdc\x01\n" +
 	"\x14WatchCamerasResponse\x122\n" +
@@ -1785,7 +2294,12 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\tTransport\x12\x19\n" +
 	"\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTRANSPORT_TCP\x10\x01\x12\x11\n" +
-	"\rTRANSPORT_UDP\x10\x02*\xeb\x01\n" +
+	"\rTRANSPORT_UDP\x10\x02*^\n" +
+	"\bPriority\x12\x18\n" +
+	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fPRIORITY_LOW\x10\x01\x12\x13\n" +
+	"\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n" +
+	"\rPRIORITY_HIGH\x10\x03*\xeb\x01\n" +
 	"\vCameraState\x12\x1c\n" +
 	"\x18CAMERA_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CAMERA_STATE_CONNECTING\x10\x01\x12\x1a\n" +
@@ -1794,7 +2308,7 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x14CAMERA_STATE_BACKOFF\x10\x04\x12\x1c\n" +
 	"\x18CAMERA_STATE_QUARANTINED\x10\x05\x12\x19\n" +
 	"\x15CAMERA_STATE_DISABLED\x10\x06\x12\x18\n" +
-	"\x14CAMERA_STATE_OFFLINE\x10\a2\xc8\b\n" +
+	"\x14CAMERA_STATE_OFFLINE\x10\a2\xbb\t\n" +
 	"\rCameraService\x12`\n" +
 	"\fCreateCamera\x12\x1f.vedette.v1.CreateCameraRequest\x1a\x12.vedette.v1.Camera\"\x1b\x82\xd3\xe4\x93\x02\x15:\x06camera\"\v/v1/cameras\x12[\n" +
 	"\tGetCamera\x12\x1c.vedette.v1.GetCameraRequest\x1a\x12.vedette.v1.Camera\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/{name=cameras/*}\x12c\n" +
@@ -1804,7 +2318,8 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\fEnableCamera\x12\x1f.vedette.v1.EnableCameraRequest\x1a\x12.vedette.v1.Camera\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/{name=cameras/*}:enable\x12n\n" +
 	"\rDisableCamera\x12 .vedette.v1.DisableCameraRequest\x1a\x12.vedette.v1.Camera\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/{name=cameras/*}:disable\x12l\n" +
 	"\vProbeCamera\x12\x1e.vedette.v1.ProbeCameraRequest\x1a\x1f.vedette.v1.ProbeCameraResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/cameras:probe\x12u\n" +
-	"\vGetSnapshot\x12\x1e.vedette.v1.GetSnapshotRequest\x1a\x1f.vedette.v1.GetSnapshotResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=cameras/*}:snapshot\x12n\n" +
+	"\vGetSnapshot\x12\x1e.vedette.v1.GetSnapshotRequest\x1a\x1f.vedette.v1.GetSnapshotResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=cameras/*}:snapshot\x12q\n" +
+	"\x0eGetFrameTiming\x12!.vedette.v1.GetFrameTimingRequest\x1a\x17.vedette.v1.FrameTiming\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=cameras/*}:timing\x12n\n" +
 	"\fWatchCameras\x12\x1f.vedette.v1.WatchCamerasRequest\x1a .vedette.v1.WatchCamerasResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/cameras:watch0\x01B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
@@ -1819,99 +2334,121 @@ func file_vedette_v1_camera_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_camera_proto_rawDescData
 }
 
-var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_vedette_v1_camera_proto_goTypes = []any{
 	(DesiredState)(0),             // 0: vedette.v1.DesiredState
 	(Transport)(0),                // 1: vedette.v1.Transport
-	(CameraState)(0),              // 2: vedette.v1.CameraState
-	(*Camera)(nil),                // 3: vedette.v1.Camera
-	(*Source)(nil),                // 4: vedette.v1.Source
-	(*Analysis)(nil),              // 5: vedette.v1.Analysis
-	(*CameraStatus)(nil),          // 6: vedette.v1.CameraStatus
-	(*Media)(nil),                 // 7: vedette.v1.Media
-	(*CreateCameraRequest)(nil),   // 8: vedette.v1.CreateCameraRequest
-	(*GetCameraRequest)(nil),      // 9: vedette.v1.GetCameraRequest
-	(*ListCamerasRequest)(nil),    // 10: vedette.v1.ListCamerasRequest
-	(*ListCamerasResponse)(nil),   // 11: vedette.v1.ListCamerasResponse
-	(*UpdateCameraRequest)(nil),   // 12: vedette.v1.UpdateCameraRequest
-	(*DeleteCameraRequest)(nil),   // 13: vedette.v1.DeleteCameraRequest
-	(*DeleteCameraResponse)(nil),  // 14: vedette.v1.DeleteCameraResponse
-	(*EnableCameraRequest)(nil),   // 15: vedette.v1.EnableCameraRequest
-	(*DisableCameraRequest)(nil),  // 16: vedette.v1.DisableCameraRequest
-	(*ProbeCameraRequest)(nil),    // 17: vedette.v1.ProbeCameraRequest
-	(*ProbeCameraResponse)(nil),   // 18: vedette.v1.ProbeCameraResponse
-	(*GetSnapshotRequest)(nil),    // 19: vedette.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),   // 20: vedette.v1.GetSnapshotResponse
-	(*WatchCamerasRequest)(nil),   // 21: vedette.v1.WatchCamerasRequest
-	(*WatchCamerasResponse)(nil),  // 22: vedette.v1.WatchCamerasResponse
-	(*CameraChange)(nil),          // 23: vedette.v1.CameraChange
-	nil,                           // 24: vedette.v1.Camera.LabelsEntry
-	nil,                           // 25: vedette.v1.CameraStatus.DropsEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil), // 28: google.protobuf.FieldMask
-	(*Synced)(nil),                // 29: vedette.v1.Synced
-	(*Heartbeat)(nil),             // 30: vedette.v1.Heartbeat
-	(*Gap)(nil),                   // 31: vedette.v1.Gap
-	(ChangeKind)(0),               // 32: vedette.v1.ChangeKind
+	(Priority)(0),                 // 2: vedette.v1.Priority
+	(CameraState)(0),              // 3: vedette.v1.CameraState
+	(*Camera)(nil),                // 4: vedette.v1.Camera
+	(*Source)(nil),                // 5: vedette.v1.Source
+	(*Analysis)(nil),              // 6: vedette.v1.Analysis
+	(*MotionGate)(nil),            // 7: vedette.v1.MotionGate
+	(*CameraStatus)(nil),          // 8: vedette.v1.CameraStatus
+	(*Media)(nil),                 // 9: vedette.v1.Media
+	(*CreateCameraRequest)(nil),   // 10: vedette.v1.CreateCameraRequest
+	(*GetCameraRequest)(nil),      // 11: vedette.v1.GetCameraRequest
+	(*ListCamerasRequest)(nil),    // 12: vedette.v1.ListCamerasRequest
+	(*ListCamerasResponse)(nil),   // 13: vedette.v1.ListCamerasResponse
+	(*UpdateCameraRequest)(nil),   // 14: vedette.v1.UpdateCameraRequest
+	(*DeleteCameraRequest)(nil),   // 15: vedette.v1.DeleteCameraRequest
+	(*DeleteCameraResponse)(nil),  // 16: vedette.v1.DeleteCameraResponse
+	(*EnableCameraRequest)(nil),   // 17: vedette.v1.EnableCameraRequest
+	(*DisableCameraRequest)(nil),  // 18: vedette.v1.DisableCameraRequest
+	(*ProbeCameraRequest)(nil),    // 19: vedette.v1.ProbeCameraRequest
+	(*ProbeCameraResponse)(nil),   // 20: vedette.v1.ProbeCameraResponse
+	(*GetSnapshotRequest)(nil),    // 21: vedette.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),   // 22: vedette.v1.GetSnapshotResponse
+	(*GetFrameTimingRequest)(nil), // 23: vedette.v1.GetFrameTimingRequest
+	(*FrameTiming)(nil),           // 24: vedette.v1.FrameTiming
+	(*StageTiming)(nil),           // 25: vedette.v1.StageTiming
+	(*FrameStamps)(nil),           // 26: vedette.v1.FrameStamps
+	(*StageStamp)(nil),            // 27: vedette.v1.StageStamp
+	(*WatchCamerasRequest)(nil),   // 28: vedette.v1.WatchCamerasRequest
+	(*WatchCamerasResponse)(nil),  // 29: vedette.v1.WatchCamerasResponse
+	(*CameraChange)(nil),          // 30: vedette.v1.CameraChange
+	nil,                           // 31: vedette.v1.Camera.LabelsEntry
+	nil,                           // 32: vedette.v1.CameraStatus.DropsEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil), // 35: google.protobuf.FieldMask
+	(*Synced)(nil),                // 36: vedette.v1.Synced
+	(*Heartbeat)(nil),             // 37: vedette.v1.Heartbeat
+	(*Gap)(nil),                   // 38: vedette.v1.Gap
+	(ChangeKind)(0),               // 39: vedette.v1.ChangeKind
 }
 var file_vedette_v1_camera_proto_depIdxs = []int32{
-	24, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
-	4,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
-	5,  // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
+	31, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
+	5,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
+	6,  // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
 	0,  // 3: vedette.v1.Camera.desired_state:type_name -> vedette.v1.DesiredState
-	26, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
-	26, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
-	6,  // 6: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
+	33, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
+	33, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
+	8,  // 6: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
 	1,  // 7: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
-	27, // 8: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
-	2,  // 9: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
-	26, // 10: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
-	7,  // 11: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
-	26, // 12: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
-	25, // 13: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
-	26, // 14: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
-	3,  // 15: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
-	3,  // 16: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
-	3,  // 17: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
-	28, // 18: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
-	4,  // 19: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
-	7,  // 20: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
-	27, // 21: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
-	26, // 22: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
-	27, // 23: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	23, // 24: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
-	29, // 25: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
-	30, // 26: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	31, // 27: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
-	32, // 28: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
-	3,  // 29: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
-	8,  // 30: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
-	9,  // 31: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
-	10, // 32: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
-	12, // 33: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
-	13, // 34: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
-	15, // 35: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
-	16, // 36: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
-	17, // 37: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
-	19, // 38: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
-	21, // 39: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
-	3,  // 40: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
-	3,  // 41: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
-	11, // 42: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
-	3,  // 43: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
-	14, // 44: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
-	3,  // 45: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
-	3,  // 46: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
-	18, // 47: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
-	20, // 48: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
-	22, // 49: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
-	40, // [40:50] is the sub-list for method output_type
-	30, // [30:40] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	34, // 8: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
+	2,  // 9: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
+	7,  // 10: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
+	34, // 11: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
+	34, // 12: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
+	3,  // 13: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
+	33, // 14: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
+	9,  // 15: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
+	33, // 16: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
+	32, // 17: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
+	33, // 18: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
+	4,  // 19: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
+	4,  // 20: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
+	4,  // 21: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
+	35, // 22: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
+	5,  // 23: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
+	9,  // 24: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
+	34, // 25: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
+	33, // 26: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
+	25, // 27: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
+	25, // 28: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
+	26, // 29: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
+	34, // 30: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
+	34, // 31: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
+	34, // 32: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
+	33, // 33: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
+	27, // 34: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
+	34, // 35: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
+	34, // 36: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	30, // 37: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
+	36, // 38: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
+	37, // 39: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	38, // 40: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
+	39, // 41: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
+	4,  // 42: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
+	10, // 43: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
+	11, // 44: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
+	12, // 45: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
+	14, // 46: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
+	15, // 47: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
+	17, // 48: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
+	18, // 49: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
+	19, // 50: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
+	21, // 51: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
+	23, // 52: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
+	28, // 53: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
+	4,  // 54: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
+	4,  // 55: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
+	13, // 56: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
+	4,  // 57: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
+	16, // 58: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
+	4,  // 59: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
+	4,  // 60: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
+	20, // 61: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
+	22, // 62: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
+	24, // 63: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
+	29, // 64: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
+	54, // [54:65] is the sub-list for method output_type
+	43, // [43:54] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_camera_proto_init() }
@@ -1920,7 +2457,7 @@ func file_vedette_v1_camera_proto_init() {
 		return
 	}
 	file_vedette_v1_watch_proto_init()
-	file_vedette_v1_camera_proto_msgTypes[19].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[25].OneofWrappers = []any{
 		(*WatchCamerasResponse_Change)(nil),
 		(*WatchCamerasResponse_Synced)(nil),
 		(*WatchCamerasResponse_Heartbeat)(nil),
@@ -1931,8 +2468,8 @@ func file_vedette_v1_camera_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_camera_proto_rawDesc), len(file_vedette_v1_camera_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   23,
+			NumEnums:      4,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,16 +19,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CameraService_CreateCamera_FullMethodName  = "/vedette.v1.CameraService/CreateCamera"
-	CameraService_GetCamera_FullMethodName     = "/vedette.v1.CameraService/GetCamera"
-	CameraService_ListCameras_FullMethodName   = "/vedette.v1.CameraService/ListCameras"
-	CameraService_UpdateCamera_FullMethodName  = "/vedette.v1.CameraService/UpdateCamera"
-	CameraService_DeleteCamera_FullMethodName  = "/vedette.v1.CameraService/DeleteCamera"
-	CameraService_EnableCamera_FullMethodName  = "/vedette.v1.CameraService/EnableCamera"
-	CameraService_DisableCamera_FullMethodName = "/vedette.v1.CameraService/DisableCamera"
-	CameraService_ProbeCamera_FullMethodName   = "/vedette.v1.CameraService/ProbeCamera"
-	CameraService_GetSnapshot_FullMethodName   = "/vedette.v1.CameraService/GetSnapshot"
-	CameraService_WatchCameras_FullMethodName  = "/vedette.v1.CameraService/WatchCameras"
+	CameraService_CreateCamera_FullMethodName   = "/vedette.v1.CameraService/CreateCamera"
+	CameraService_GetCamera_FullMethodName      = "/vedette.v1.CameraService/GetCamera"
+	CameraService_ListCameras_FullMethodName    = "/vedette.v1.CameraService/ListCameras"
+	CameraService_UpdateCamera_FullMethodName   = "/vedette.v1.CameraService/UpdateCamera"
+	CameraService_DeleteCamera_FullMethodName   = "/vedette.v1.CameraService/DeleteCamera"
+	CameraService_EnableCamera_FullMethodName   = "/vedette.v1.CameraService/EnableCamera"
+	CameraService_DisableCamera_FullMethodName  = "/vedette.v1.CameraService/DisableCamera"
+	CameraService_ProbeCamera_FullMethodName    = "/vedette.v1.CameraService/ProbeCamera"
+	CameraService_GetSnapshot_FullMethodName    = "/vedette.v1.CameraService/GetSnapshot"
+	CameraService_GetFrameTiming_FullMethodName = "/vedette.v1.CameraService/GetFrameTiming"
+	CameraService_WatchCameras_FullMethodName   = "/vedette.v1.CameraService/WatchCameras"
 )
 
 // CameraServiceClient is the client API for CameraService service.
@@ -55,6 +56,8 @@ type CameraServiceClient interface {
 	ProbeCamera(ctx context.Context, in *ProbeCameraRequest, opts ...grpc.CallOption) (*ProbeCameraResponse, error)
 	// GetSnapshot returns the newest picture of a camera as JPEG.
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
+	// GetFrameTiming tells how long a camera's newest frames took, stage by stage, from capture to commit.
+	GetFrameTiming(ctx context.Context, in *GetFrameTimingRequest, opts ...grpc.CallOption) (*FrameTiming, error)
 	// WatchCameras sends every camera, then Synced, then changes.
 	WatchCameras(ctx context.Context, in *WatchCamerasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCamerasResponse], error)
 }
@@ -157,6 +160,16 @@ func (c *cameraServiceClient) GetSnapshot(ctx context.Context, in *GetSnapshotRe
 	return out, nil
 }
 
+func (c *cameraServiceClient) GetFrameTiming(ctx context.Context, in *GetFrameTimingRequest, opts ...grpc.CallOption) (*FrameTiming, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FrameTiming)
+	err := c.cc.Invoke(ctx, CameraService_GetFrameTiming_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *cameraServiceClient) WatchCameras(ctx context.Context, in *WatchCamerasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCamerasResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[0], CameraService_WatchCameras_FullMethodName, cOpts...)
@@ -200,6 +213,8 @@ type CameraServiceServer interface {
 	ProbeCamera(context.Context, *ProbeCameraRequest) (*ProbeCameraResponse, error)
 	// GetSnapshot returns the newest picture of a camera as JPEG.
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
+	// GetFrameTiming tells how long a camera's newest frames took, stage by stage, from capture to commit.
+	GetFrameTiming(context.Context, *GetFrameTimingRequest) (*FrameTiming, error)
 	// WatchCameras sends every camera, then Synced, then changes.
 	WatchCameras(*WatchCamerasRequest, grpc.ServerStreamingServer[WatchCamerasResponse]) error
 	mustEmbedUnimplementedCameraServiceServer()
@@ -238,6 +253,9 @@ func (UnimplementedCameraServiceServer) ProbeCamera(context.Context, *ProbeCamer
 }
 func (UnimplementedCameraServiceServer) GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSnapshot not implemented")
+}
+func (UnimplementedCameraServiceServer) GetFrameTiming(context.Context, *GetFrameTimingRequest) (*FrameTiming, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetFrameTiming not implemented")
 }
 func (UnimplementedCameraServiceServer) WatchCameras(*WatchCamerasRequest, grpc.ServerStreamingServer[WatchCamerasResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchCameras not implemented")
@@ -425,6 +443,24 @@ func _CameraService_GetSnapshot_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CameraService_GetFrameTiming_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetFrameTimingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CameraServiceServer).GetFrameTiming(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CameraService_GetFrameTiming_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CameraServiceServer).GetFrameTiming(ctx, req.(*GetFrameTimingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _CameraService_WatchCameras_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchCamerasRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -478,6 +514,10 @@ var CameraService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetSnapshot",
 			Handler:    _CameraService_GetSnapshot_Handler,
+		},
+		{
+			MethodName: "GetFrameTiming",
+			Handler:    _CameraService_GetFrameTiming_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

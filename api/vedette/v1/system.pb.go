@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -22,6 +23,66 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// LoadLevel is a step of the degradation ladder.
+type LoadLevel int32
+
+const (
+	LoadLevel_LOAD_LEVEL_UNSPECIFIED LoadLevel = 0
+	// Every camera is analysed as it asks for.
+	LoadLevel_LOAD_LEVEL_NORMAL LoadLevel = 1
+	// Analysis rates are lowered, for all cameras to the same.
+	LoadLevel_LOAD_LEVEL_REDUCED LoadLevel = 2
+	// The rates are at their lowest, and frames older than the staleness budget are dropped.
+	LoadLevel_LOAD_LEVEL_STALE LoadLevel = 3
+	// The cameras of the lowest priority are not analysed; new cameras are refused.
+	LoadLevel_LOAD_LEVEL_SHEDDING LoadLevel = 4
+)
+
+// Enum value maps for LoadLevel.
+var (
+	LoadLevel_name = map[int32]string{
+		0: "LOAD_LEVEL_UNSPECIFIED",
+		1: "LOAD_LEVEL_NORMAL",
+		2: "LOAD_LEVEL_REDUCED",
+		3: "LOAD_LEVEL_STALE",
+		4: "LOAD_LEVEL_SHEDDING",
+	}
+	LoadLevel_value = map[string]int32{
+		"LOAD_LEVEL_UNSPECIFIED": 0,
+		"LOAD_LEVEL_NORMAL":      1,
+		"LOAD_LEVEL_REDUCED":     2,
+		"LOAD_LEVEL_STALE":       3,
+		"LOAD_LEVEL_SHEDDING":    4,
+	}
+)
+
+func (x LoadLevel) Enum() *LoadLevel {
+	p := new(LoadLevel)
+	*p = x
+	return p
+}
+
+func (x LoadLevel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LoadLevel) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_system_proto_enumTypes[0].Descriptor()
+}
+
+func (LoadLevel) Type() protoreflect.EnumType {
+	return &file_vedette_v1_system_proto_enumTypes[0]
+}
+
+func (x LoadLevel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LoadLevel.Descriptor instead.
+func (LoadLevel) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{0}
+}
 
 // ProcessState is where a process is in its life.
 type ProcessState int32
@@ -65,11 +126,11 @@ func (x ProcessState) String() string {
 }
 
 func (ProcessState) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_system_proto_enumTypes[0].Descriptor()
+	return file_vedette_v1_system_proto_enumTypes[1].Descriptor()
 }
 
 func (ProcessState) Type() protoreflect.EnumType {
-	return &file_vedette_v1_system_proto_enumTypes[0]
+	return &file_vedette_v1_system_proto_enumTypes[1]
 }
 
 func (x ProcessState) Number() protoreflect.EnumNumber {
@@ -78,7 +139,491 @@ func (x ProcessState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProcessState.Descriptor instead.
 func (ProcessState) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
+}
+
+type GetCapacityRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The camera that is thought of: what it sends and how often it is to be analysed. Zero fields: H.264, the mean of
+	// the cameras there are (640x360 at 25 without any), 5 analysed frames a second.
+	Codec       string  `protobuf:"bytes,1,opt,name=codec,proto3" json:"codec,omitempty"`
+	Width       int32   `protobuf:"varint,2,opt,name=width,proto3" json:"width,omitempty"`
+	Height      int32   `protobuf:"varint,3,opt,name=height,proto3" json:"height,omitempty"`
+	Fps         float64 `protobuf:"fixed64,4,opt,name=fps,proto3" json:"fps,omitempty"`
+	AnalysisFps float64 `protobuf:"fixed64,5,opt,name=analysis_fps,json=analysisFps,proto3" json:"analysis_fps,omitempty"`
+	// Its pipeline; empty: the default.
+	Pipeline      string `protobuf:"bytes,6,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCapacityRequest) Reset() {
+	*x = GetCapacityRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCapacityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCapacityRequest) ProtoMessage() {}
+
+func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
+func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
 	return file_vedette_v1_system_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetCapacityRequest) GetCodec() string {
+	if x != nil {
+		return x.Codec
+	}
+	return ""
+}
+
+func (x *GetCapacityRequest) GetWidth() int32 {
+	if x != nil {
+		return x.Width
+	}
+	return 0
+}
+
+func (x *GetCapacityRequest) GetHeight() int32 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *GetCapacityRequest) GetFps() float64 {
+	if x != nil {
+		return x.Fps
+	}
+	return 0
+}
+
+func (x *GetCapacityRequest) GetAnalysisFps() float64 {
+	if x != nil {
+		return x.AnalysisFps
+	}
+	return 0
+}
+
+func (x *GetCapacityRequest) GetPipeline() string {
+	if x != nil {
+		return x.Pipeline
+	}
+	return ""
+}
+
+type MeasureCapacityRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Pipeline to measure; empty: the default.
+	Pipeline      string `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeasureCapacityRequest) Reset() {
+	*x = MeasureCapacityRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeasureCapacityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeasureCapacityRequest) ProtoMessage() {}
+
+func (x *MeasureCapacityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeasureCapacityRequest.ProtoReflect.Descriptor instead.
+func (*MeasureCapacityRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *MeasureCapacityRequest) GetPipeline() string {
+	if x != nil {
+		return x.Pipeline
+	}
+	return ""
+}
+
+// Capacity is what the box can do, and does.
+type Capacity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False until something was measured; nothing is refused before.
+	Measured    bool                   `protobuf:"varint,1,opt,name=measured,proto3" json:"measured,omitempty"`
+	MeasureTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=measure_time,json=measureTime,proto3" json:"measure_time,omitempty"`
+	// Processor cores of the box.
+	Cores float64 `protobuf:"fixed64,3,opt,name=cores,proto3" json:"cores,omitempty"`
+	// Of all cores, 0 to 1: what the enabled cameras need at the rates they ask for, and above what share new cameras
+	// are refused.
+	Used      float64         `protobuf:"fixed64,4,opt,name=used,proto3" json:"used,omitempty"`
+	Limit     float64         `protobuf:"fixed64,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Pipelines []*PipelineCost `protobuf:"bytes,6,rep,name=pipelines,proto3" json:"pipelines,omitempty"`
+	Decoders  []*DecodeCost   `protobuf:"bytes,7,rep,name=decoders,proto3" json:"decoders,omitempty"`
+	// What the camera of the request would need, of all cores.
+	CameraCost float64 `protobuf:"fixed64,8,opt,name=camera_cost,json=cameraCost,proto3" json:"camera_cost,omitempty"`
+	// How many more of such cameras fit.
+	CamerasLeft int32 `protobuf:"varint,9,opt,name=cameras_left,json=camerasLeft,proto3" json:"cameras_left,omitempty"`
+	// How many of such cameras fit on the box when there is no other.
+	CamerasTotal int32 `protobuf:"varint,10,opt,name=cameras_total,json=camerasTotal,proto3" json:"cameras_total,omitempty"`
+	// The whole as a sentence.
+	Summary       string `protobuf:"bytes,11,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Capacity) Reset() {
+	*x = Capacity{}
+	mi := &file_vedette_v1_system_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Capacity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Capacity) ProtoMessage() {}
+
+func (x *Capacity) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Capacity.ProtoReflect.Descriptor instead.
+func (*Capacity) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Capacity) GetMeasured() bool {
+	if x != nil {
+		return x.Measured
+	}
+	return false
+}
+
+func (x *Capacity) GetMeasureTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MeasureTime
+	}
+	return nil
+}
+
+func (x *Capacity) GetCores() float64 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *Capacity) GetUsed() float64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *Capacity) GetLimit() float64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Capacity) GetPipelines() []*PipelineCost {
+	if x != nil {
+		return x.Pipelines
+	}
+	return nil
+}
+
+func (x *Capacity) GetDecoders() []*DecodeCost {
+	if x != nil {
+		return x.Decoders
+	}
+	return nil
+}
+
+func (x *Capacity) GetCameraCost() float64 {
+	if x != nil {
+		return x.CameraCost
+	}
+	return 0
+}
+
+func (x *Capacity) GetCamerasLeft() int32 {
+	if x != nil {
+		return x.CamerasLeft
+	}
+	return 0
+}
+
+func (x *Capacity) GetCamerasTotal() int32 {
+	if x != nil {
+		return x.CamerasTotal
+	}
+	return 0
+}
+
+func (x *Capacity) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+// PipelineCost is what one analysed frame costs.
+type PipelineCost struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pipeline string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
+	// The model that takes the time, and where it runs: cpu, cuda, ...
+	Model    string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Provider string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Of all processes, decoding excepted, for one frame; 0: not measured yet.
+	ProcessorTime *durationpb.Duration `protobuf:"bytes,4,opt,name=processor_time,json=processorTime,proto3" json:"processor_time,omitempty"`
+	Batches       []*BatchCost         `protobuf:"bytes,5,rep,name=batches,proto3" json:"batches,omitempty"`
+	// Frames a second the model does at its best batch size with all its instances.
+	FramesPerSecond float64 `protobuf:"fixed64,6,opt,name=frames_per_second,json=framesPerSecond,proto3" json:"frames_per_second,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PipelineCost) Reset() {
+	*x = PipelineCost{}
+	mi := &file_vedette_v1_system_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PipelineCost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PipelineCost) ProtoMessage() {}
+
+func (x *PipelineCost) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PipelineCost.ProtoReflect.Descriptor instead.
+func (*PipelineCost) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PipelineCost) GetPipeline() string {
+	if x != nil {
+		return x.Pipeline
+	}
+	return ""
+}
+
+func (x *PipelineCost) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *PipelineCost) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *PipelineCost) GetProcessorTime() *durationpb.Duration {
+	if x != nil {
+		return x.ProcessorTime
+	}
+	return nil
+}
+
+func (x *PipelineCost) GetBatches() []*BatchCost {
+	if x != nil {
+		return x.Batches
+	}
+	return nil
+}
+
+func (x *PipelineCost) GetFramesPerSecond() float64 {
+	if x != nil {
+		return x.FramesPerSecond
+	}
+	return 0
+}
+
+// BatchCost is how long a model takes for a batch.
+type BatchCost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          int32                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Duration      *durationpb.Duration   `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchCost) Reset() {
+	*x = BatchCost{}
+	mi := &file_vedette_v1_system_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchCost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchCost) ProtoMessage() {}
+
+func (x *BatchCost) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchCost.ProtoReflect.Descriptor instead.
+func (*BatchCost) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *BatchCost) GetSize() int32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *BatchCost) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+// DecodeCost is what decoding one picture costs.
+type DecodeCost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Codec         string                 `protobuf:"bytes,1,opt,name=codec,proto3" json:"codec,omitempty"`
+	Width         int32                  `protobuf:"varint,2,opt,name=width,proto3" json:"width,omitempty"`
+	Height        int32                  `protobuf:"varint,3,opt,name=height,proto3" json:"height,omitempty"`
+	ProcessorTime *durationpb.Duration   `protobuf:"bytes,4,opt,name=processor_time,json=processorTime,proto3" json:"processor_time,omitempty"`
+	// Pictures it was measured on.
+	Frames        int64 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecodeCost) Reset() {
+	*x = DecodeCost{}
+	mi := &file_vedette_v1_system_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecodeCost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecodeCost) ProtoMessage() {}
+
+func (x *DecodeCost) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecodeCost.ProtoReflect.Descriptor instead.
+func (*DecodeCost) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DecodeCost) GetCodec() string {
+	if x != nil {
+		return x.Codec
+	}
+	return ""
+}
+
+func (x *DecodeCost) GetWidth() int32 {
+	if x != nil {
+		return x.Width
+	}
+	return 0
+}
+
+func (x *DecodeCost) GetHeight() int32 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *DecodeCost) GetProcessorTime() *durationpb.Duration {
+	if x != nil {
+		return x.ProcessorTime
+	}
+	return nil
+}
+
+func (x *DecodeCost) GetFrames() int64 {
+	if x != nil {
+		return x.Frames
+	}
+	return 0
 }
 
 type GetSystemRequest struct {
@@ -89,7 +634,7 @@ type GetSystemRequest struct {
 
 func (x *GetSystemRequest) Reset() {
 	*x = GetSystemRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[0]
+	mi := &file_vedette_v1_system_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -101,7 +646,7 @@ func (x *GetSystemRequest) String() string {
 func (*GetSystemRequest) ProtoMessage() {}
 
 func (x *GetSystemRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[0]
+	mi := &file_vedette_v1_system_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -114,7 +659,7 @@ func (x *GetSystemRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSystemRequest.ProtoReflect.Descriptor instead.
 func (*GetSystemRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{0}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{6}
 }
 
 // System is the box as a whole.
@@ -126,14 +671,16 @@ type System struct {
 	Processes  []*Process             `protobuf:"bytes,3,rep,name=processes,proto3" json:"processes,omitempty"`
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
 	// Whether the box runs its demonstration.
-	Demo          bool `protobuf:"varint,5,opt,name=demo,proto3" json:"demo,omitempty"`
+	Demo bool `protobuf:"varint,5,opt,name=demo,proto3" json:"demo,omitempty"`
+	// What the box does about having more to do than it can.
+	Load          *Load `protobuf:"bytes,20,opt,name=load,proto3" json:"load,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *System) Reset() {
 	*x = System{}
-	mi := &file_vedette_v1_system_proto_msgTypes[1]
+	mi := &file_vedette_v1_system_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -145,7 +692,7 @@ func (x *System) String() string {
 func (*System) ProtoMessage() {}
 
 func (x *System) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[1]
+	mi := &file_vedette_v1_system_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -158,7 +705,7 @@ func (x *System) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use System.ProtoReflect.Descriptor instead.
 func (*System) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *System) GetVersion() string {
@@ -196,6 +743,110 @@ func (x *System) GetDemo() bool {
 	return false
 }
 
+func (x *System) GetLoad() *Load {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+// Load is the step of the degradation ladder the box stands on.
+type Load struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Level     LoadLevel              `protobuf:"varint,1,opt,name=level,proto3,enum=vedette.v1.LoadLevel" json:"level,omitempty"`
+	SinceTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since_time,json=sinceTime,proto3" json:"since_time,omitempty"`
+	// What is done about it, as a sentence; empty when nothing is.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Analysed frames a second no camera exceeds; 0: as each asks for.
+	LimitedFps float64 `protobuf:"fixed64,4,opt,name=limited_fps,json=limitedFps,proto3" json:"limited_fps,omitempty"`
+	// Cameras whose analysis is given up: cameras/{camera}.
+	Shed []string `protobuf:"bytes,5,rep,name=shed,proto3" json:"shed,omitempty"`
+	// Analysed frames a second of all cameras, and those lost to overload.
+	AnalysedFps   float64 `protobuf:"fixed64,6,opt,name=analysed_fps,json=analysedFps,proto3" json:"analysed_fps,omitempty"`
+	LostFps       float64 `protobuf:"fixed64,7,opt,name=lost_fps,json=lostFps,proto3" json:"lost_fps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Load) Reset() {
+	*x = Load{}
+	mi := &file_vedette_v1_system_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Load) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Load) ProtoMessage() {}
+
+func (x *Load) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Load.ProtoReflect.Descriptor instead.
+func (*Load) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Load) GetLevel() LoadLevel {
+	if x != nil {
+		return x.Level
+	}
+	return LoadLevel_LOAD_LEVEL_UNSPECIFIED
+}
+
+func (x *Load) GetSinceTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SinceTime
+	}
+	return nil
+}
+
+func (x *Load) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Load) GetLimitedFps() float64 {
+	if x != nil {
+		return x.LimitedFps
+	}
+	return 0
+}
+
+func (x *Load) GetShed() []string {
+	if x != nil {
+		return x.Shed
+	}
+	return nil
+}
+
+func (x *Load) GetAnalysedFps() float64 {
+	if x != nil {
+		return x.AnalysedFps
+	}
+	return 0
+}
+
+func (x *Load) GetLostFps() float64 {
+	if x != nil {
+		return x.LostFps
+	}
+	return 0
+}
+
 // A Process is the appliance or one of its sidecars.
 type Process struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -214,7 +865,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vedette_v1_system_proto_msgTypes[2]
+	mi := &file_vedette_v1_system_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -226,7 +877,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[2]
+	mi := &file_vedette_v1_system_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -239,7 +890,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{2}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Process) GetName() string {
@@ -289,8 +940,48 @@ var File_vedette_v1_system_proto protoreflect.FileDescriptor
 const file_vedette_v1_system_proto_rawDesc = "" +
 	"\n" +
 	"\x17vedette/v1/system.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetSystemRequest\"\xe1\x01\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x01\n" +
+	"\x12GetCapacityRequest\x12\x14\n" +
+	"\x05codec\x18\x01 \x01(\tR\x05codec\x12\x14\n" +
+	"\x05width\x18\x02 \x01(\x05R\x05width\x12\x16\n" +
+	"\x06height\x18\x03 \x01(\x05R\x06height\x12\x10\n" +
+	"\x03fps\x18\x04 \x01(\x01R\x03fps\x12!\n" +
+	"\fanalysis_fps\x18\x05 \x01(\x01R\vanalysisFps\x12\x1a\n" +
+	"\bpipeline\x18\x06 \x01(\tR\bpipeline\"4\n" +
+	"\x16MeasureCapacityRequest\x12\x1a\n" +
+	"\bpipeline\x18\x01 \x01(\tR\bpipeline\"\x94\x03\n" +
+	"\bCapacity\x12\x1a\n" +
+	"\bmeasured\x18\x01 \x01(\bR\bmeasured\x12=\n" +
+	"\fmeasure_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vmeasureTime\x12\x14\n" +
+	"\x05cores\x18\x03 \x01(\x01R\x05cores\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\x01R\x04used\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x01R\x05limit\x126\n" +
+	"\tpipelines\x18\x06 \x03(\v2\x18.vedette.v1.PipelineCostR\tpipelines\x122\n" +
+	"\bdecoders\x18\a \x03(\v2\x16.vedette.v1.DecodeCostR\bdecoders\x12\x1f\n" +
+	"\vcamera_cost\x18\b \x01(\x01R\n" +
+	"cameraCost\x12!\n" +
+	"\fcameras_left\x18\t \x01(\x05R\vcamerasLeft\x12#\n" +
+	"\rcameras_total\x18\n" +
+	" \x01(\x05R\fcamerasTotal\x12\x18\n" +
+	"\asummary\x18\v \x01(\tR\asummary\"\xfb\x01\n" +
+	"\fPipelineCost\x12\x1a\n" +
+	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1a\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\x12@\n" +
+	"\x0eprocessor_time\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rprocessorTime\x12/\n" +
+	"\abatches\x18\x05 \x03(\v2\x15.vedette.v1.BatchCostR\abatches\x12*\n" +
+	"\x11frames_per_second\x18\x06 \x01(\x01R\x0fframesPerSecond\"V\n" +
+	"\tBatchCost\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x05R\x04size\x125\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\xaa\x01\n" +
+	"\n" +
+	"DecodeCost\x12\x14\n" +
+	"\x05codec\x18\x01 \x01(\tR\x05codec\x12\x14\n" +
+	"\x05width\x18\x02 \x01(\x05R\x05width\x12\x16\n" +
+	"\x06height\x18\x03 \x01(\x05R\x06height\x12@\n" +
+	"\x0eprocessor_time\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rprocessorTime\x12\x16\n" +
+	"\x06frames\x18\x05 \x01(\x03R\x06frames\"\x12\n" +
+	"\x10GetSystemRequest\"\x87\x02\n" +
 	"\x06System\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -298,7 +989,18 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\tprocesses\x18\x03 \x03(\v2\x13.vedette.v1.ProcessR\tprocesses\x12;\n" +
 	"\vserver_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"serverTime\x12\x12\n" +
-	"\x04demo\x18\x05 \x01(\bR\x04demo\"\xd6\x01\n" +
+	"\x04demo\x18\x05 \x01(\bR\x04demo\x12$\n" +
+	"\x04load\x18\x14 \x01(\v2\x10.vedette.v1.LoadR\x04load\"\xfb\x01\n" +
+	"\x04Load\x12+\n" +
+	"\x05level\x18\x01 \x01(\x0e2\x15.vedette.v1.LoadLevelR\x05level\x129\n" +
+	"\n" +
+	"since_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1f\n" +
+	"\vlimited_fps\x18\x04 \x01(\x01R\n" +
+	"limitedFps\x12\x12\n" +
+	"\x04shed\x18\x05 \x03(\tR\x04shed\x12!\n" +
+	"\fanalysed_fps\x18\x06 \x01(\x01R\vanalysedFps\x12\x19\n" +
+	"\blost_fps\x18\a \x01(\x01R\alostFps\"\xd6\x01\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.vedette.v1.ProcessStateR\x05state\x12\x16\n" +
@@ -306,16 +1008,24 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x129\n" +
 	"\n" +
 	"since_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x12\x1a\n" +
-	"\brestarts\x18\x06 \x01(\x03R\brestarts*\x9e\x01\n" +
+	"\brestarts\x18\x06 \x01(\x03R\brestarts*\x85\x01\n" +
+	"\tLoadLevel\x12\x1a\n" +
+	"\x16LOAD_LEVEL_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11LOAD_LEVEL_NORMAL\x10\x01\x12\x16\n" +
+	"\x12LOAD_LEVEL_REDUCED\x10\x02\x12\x14\n" +
+	"\x10LOAD_LEVEL_STALE\x10\x03\x12\x17\n" +
+	"\x13LOAD_LEVEL_SHEDDING\x10\x04*\x9e\x01\n" +
 	"\fProcessState\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16PROCESS_STATE_STARTING\x10\x01\x12\x17\n" +
 	"\x13PROCESS_STATE_READY\x10\x02\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNAVAILABLE\x10\x03\x12\x1b\n" +
-	"\x17PROCESS_STATE_UPGRADING\x10\x042b\n" +
+	"\x17PROCESS_STATE_UPGRADING\x10\x042\xb9\x02\n" +
 	"\rSystemService\x12Q\n" +
 	"\tGetSystem\x12\x1c.vedette.v1.GetSystemRequest\x1a\x12.vedette.v1.System\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/systemB5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
+	"/v1/system\x12`\n" +
+	"\vGetCapacity\x12\x1e.vedette.v1.GetCapacityRequest\x1a\x14.vedette.v1.Capacity\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/system/capacity\x12s\n" +
+	"\x0fMeasureCapacity\x12\".vedette.v1.MeasureCapacityRequest\x1a\x14.vedette.v1.Capacity\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/system/capacity:measureB5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
 	file_vedette_v1_system_proto_rawDescOnce sync.Once
@@ -329,28 +1039,51 @@ func file_vedette_v1_system_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_system_proto_rawDescData
 }
 
-var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_vedette_v1_system_proto_goTypes = []any{
-	(ProcessState)(0),             // 0: vedette.v1.ProcessState
-	(*GetSystemRequest)(nil),      // 1: vedette.v1.GetSystemRequest
-	(*System)(nil),                // 2: vedette.v1.System
-	(*Process)(nil),               // 3: vedette.v1.Process
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(LoadLevel)(0),                 // 0: vedette.v1.LoadLevel
+	(ProcessState)(0),              // 1: vedette.v1.ProcessState
+	(*GetCapacityRequest)(nil),     // 2: vedette.v1.GetCapacityRequest
+	(*MeasureCapacityRequest)(nil), // 3: vedette.v1.MeasureCapacityRequest
+	(*Capacity)(nil),               // 4: vedette.v1.Capacity
+	(*PipelineCost)(nil),           // 5: vedette.v1.PipelineCost
+	(*BatchCost)(nil),              // 6: vedette.v1.BatchCost
+	(*DecodeCost)(nil),             // 7: vedette.v1.DecodeCost
+	(*GetSystemRequest)(nil),       // 8: vedette.v1.GetSystemRequest
+	(*System)(nil),                 // 9: vedette.v1.System
+	(*Load)(nil),                   // 10: vedette.v1.Load
+	(*Process)(nil),                // 11: vedette.v1.Process
+	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 13: google.protobuf.Duration
 }
 var file_vedette_v1_system_proto_depIdxs = []int32{
-	4, // 0: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
-	3, // 1: vedette.v1.System.processes:type_name -> vedette.v1.Process
-	4, // 2: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
-	0, // 3: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
-	4, // 4: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
-	1, // 5: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
-	2, // 6: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	12, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
+	5,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
+	7,  // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
+	13, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
+	6,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
+	13, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
+	13, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
+	12, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
+	11, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
+	12, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
+	10, // 10: vedette.v1.System.load:type_name -> vedette.v1.Load
+	0,  // 11: vedette.v1.Load.level:type_name -> vedette.v1.LoadLevel
+	12, // 12: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
+	1,  // 13: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
+	12, // 14: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
+	8,  // 15: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
+	2,  // 16: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
+	3,  // 17: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
+	9,  // 18: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
+	4,  // 19: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
+	4,  // 20: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
+	18, // [18:21] is the sub-list for method output_type
+	15, // [15:18] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_system_proto_init() }
@@ -363,8 +1096,8 @@ func file_vedette_v1_system_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_system_proto_rawDesc), len(file_vedette_v1_system_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   3,
+			NumEnums:      2,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

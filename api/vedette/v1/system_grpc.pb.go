@@ -19,7 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SystemService_GetSystem_FullMethodName = "/vedette.v1.SystemService/GetSystem"
+	SystemService_GetSystem_FullMethodName       = "/vedette.v1.SystemService/GetSystem"
+	SystemService_GetCapacity_FullMethodName     = "/vedette.v1.SystemService/GetCapacity"
+	SystemService_MeasureCapacity_FullMethodName = "/vedette.v1.SystemService/MeasureCapacity"
 )
 
 // SystemServiceClient is the client API for SystemService service.
@@ -30,6 +32,11 @@ const (
 type SystemServiceClient interface {
 	// GetSystem returns versions, processes and addresses.
 	GetSystem(ctx context.Context, in *GetSystemRequest, opts ...grpc.CallOption) (*System, error)
+	// GetCapacity tells what this box can analyse, measured on itself, what is used of it, and how many cameras more fit.
+	GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*Capacity, error)
+	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
+	// the analysis meanwhile, and returns what GetCapacity returns from then on.
+	MeasureCapacity(ctx context.Context, in *MeasureCapacityRequest, opts ...grpc.CallOption) (*Capacity, error)
 }
 
 type systemServiceClient struct {
@@ -50,6 +57,26 @@ func (c *systemServiceClient) GetSystem(ctx context.Context, in *GetSystemReques
 	return out, nil
 }
 
+func (c *systemServiceClient) GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*Capacity, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Capacity)
+	err := c.cc.Invoke(ctx, SystemService_GetCapacity_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) MeasureCapacity(ctx context.Context, in *MeasureCapacityRequest, opts ...grpc.CallOption) (*Capacity, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Capacity)
+	err := c.cc.Invoke(ctx, SystemService_MeasureCapacity_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SystemServiceServer is the server API for SystemService service.
 // All implementations must embed UnimplementedSystemServiceServer
 // for forward compatibility.
@@ -58,6 +85,11 @@ func (c *systemServiceClient) GetSystem(ctx context.Context, in *GetSystemReques
 type SystemServiceServer interface {
 	// GetSystem returns versions, processes and addresses.
 	GetSystem(context.Context, *GetSystemRequest) (*System, error)
+	// GetCapacity tells what this box can analyse, measured on itself, what is used of it, and how many cameras more fit.
+	GetCapacity(context.Context, *GetCapacityRequest) (*Capacity, error)
+	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
+	// the analysis meanwhile, and returns what GetCapacity returns from then on.
+	MeasureCapacity(context.Context, *MeasureCapacityRequest) (*Capacity, error)
 	mustEmbedUnimplementedSystemServiceServer()
 }
 
@@ -70,6 +102,12 @@ type UnimplementedSystemServiceServer struct{}
 
 func (UnimplementedSystemServiceServer) GetSystem(context.Context, *GetSystemRequest) (*System, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSystem not implemented")
+}
+func (UnimplementedSystemServiceServer) GetCapacity(context.Context, *GetCapacityRequest) (*Capacity, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCapacity not implemented")
+}
+func (UnimplementedSystemServiceServer) MeasureCapacity(context.Context, *MeasureCapacityRequest) (*Capacity, error) {
+	return nil, status.Error(codes.Unimplemented, "method MeasureCapacity not implemented")
 }
 func (UnimplementedSystemServiceServer) mustEmbedUnimplementedSystemServiceServer() {}
 func (UnimplementedSystemServiceServer) testEmbeddedByValue()                       {}
@@ -110,6 +148,42 @@ func _SystemService_GetSystem_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SystemService_GetCapacity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCapacityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).GetCapacity(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_GetCapacity_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).GetCapacity(ctx, req.(*GetCapacityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_MeasureCapacity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MeasureCapacityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).MeasureCapacity(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_MeasureCapacity_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).MeasureCapacity(ctx, req.(*MeasureCapacityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SystemService_ServiceDesc is the grpc.ServiceDesc for SystemService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -120,6 +194,14 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetSystem",
 			Handler:    _SystemService_GetSystem_Handler,
+		},
+		{
+			MethodName: "GetCapacity",
+			Handler:    _SystemService_GetCapacity_Handler,
+		},
+		{
+			MethodName: "MeasureCapacity",
+			Handler:    _SystemService_MeasureCapacity_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
