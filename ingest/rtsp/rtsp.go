@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluenviron/gortsplib/v5"
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/pion/rtcp"
 
 	"github.com/vedette/vedette/ingest"
@@ -83,11 +84,15 @@ type session struct {
 	client *gortsplib.Client
 	// settingUp: a SETUP has been sent.
 	settingUp atomic.Bool
+	// oversize counts packets that were too large for UDP.
+	oversize atomic.Int32
 	// callbacks keeps the sink to one caller: with UDP, RTP and RTCP have a goroutine each.
 	callbacks sync.Mutex
 }
 
 func (s *session) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	u, err := base.ParseURL(s.cfg.Camera.Address)
 	if err != nil {
 		return &ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: errors.New("address cannot be read")}
@@ -113,7 +118,12 @@ func (s *session) run(ctx context.Context) error {
 		},
 		TLSConfig:     trust,
 		OnPacketsLost: func(n uint64) { s.locked(func() { s.sink.Packets(0, 0, n, 0) }) },
-		OnDecodeError: func(error) { s.locked(func() { s.sink.Packets(0, 0, 0, 1) }) },
+		OnDecodeError: func(err error) {
+			s.locked(func() { s.sink.Packets(0, 0, 0, 1) })
+			if errors.Is(err, liberrors.ErrClientRTPPacketTooBigUDP{}) && s.oversize.Add(1) == maxOversize {
+				cancel(errOversize)
+			}
+		},
 		// The library logs these by itself when nobody listens.
 		OnTransportSwitch: func(error) {},
 	}
@@ -148,8 +158,17 @@ func (s *session) run(ctx context.Context) error {
 		return err
 	}
 	s.stage = ingest.StageFirstPacket
-	return s.client.Wait()
+	err = s.client.Wait()
+	if errors.Is(context.Cause(ctx), errOversize) {
+		return &ingest.Error{Reason: ingest.ReasonTransportRefused, Stage: ingest.StagePackets, Err: errOversize}
+	}
+	return err
 }
+
+// A keyframe or two of packets that no datagram carries whole; the pictures in between are of no use without them.
+const maxOversize = 20
+
+var errOversize = errors.New("the camera's RTP packets are larger than a UDP datagram carries in one piece (1472 bytes): read it over TCP, or lower the packet size in its settings")
 
 // play brings the session to where packets flow.
 func (s *session) play(u *base.URL) error {
@@ -198,8 +217,14 @@ func (s *session) dial(ctx context.Context, network, addr string) (net.Conn, err
 	if err == nil {
 		s.stage = ingest.StageDescribe
 		s.sink.Reached(ingest.StageDial)
+		return s.farewell(c), nil
 	}
-	return c, err
+	return nil, err
+}
+
+// farewell lets a connection end politely.
+func (s *session) farewell(c net.Conn) net.Conn {
+	return &farewell{Conn: c, patience: min(s.cfg.AnswerTimeout, time.Second)}
 }
 
 func (s *session) dialTLS(ctx context.Context, network, addr string, trust *tls.Config) (net.Conn, error) {
@@ -220,7 +245,7 @@ func (s *session) dialTLS(ctx context.Context, network, addr string, trust *tls.
 	}
 	s.stage = ingest.StageDescribe
 	s.sink.Reached(ingest.StageDial)
-	return c, nil
+	return s.farewell(c), nil
 }
 
 func protocolOf(t ingest.Transport) *gortsplib.Protocol {

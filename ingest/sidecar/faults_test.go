@@ -137,7 +137,11 @@ func (w *ward) try(name string, f rtsptest.Fault, clips map[string]*rtsptest.Cli
 	o := outcome{fault: f.Name}
 	cam := f.Start(w.t, clips[f.Codec])
 	defer cam.Close()
-	p := w.admit(&ingestv1.Camera{Name: name, Address: cam.Address()})
+	settings := &ingestv1.Camera{Name: name, Address: cam.Address()}
+	if f.UDP {
+		settings.Transport = ingestv1.Transport_TRANSPORT_UDP
+	}
+	p := w.admit(settings)
 	defer func() {
 		w.discharge(name)
 		if !wait(p.status, (*ingestv1.CameraStatus).GetRemoved) {

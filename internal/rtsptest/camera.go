@@ -14,6 +14,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
+	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 )
 
@@ -45,6 +46,11 @@ type Config struct {
 	Request func(method base.Method, done <-chan struct{}) *base.Response
 	// NTP shifts the camera's clock in its sender reports; nil: the box's clock.
 	NTP func(time.Time) time.Time
+	// Conn, when set, stands between the camera and each client's connection, Datagrams between it and its UDP ports.
+	Conn      func(net.Conn) net.Conn
+	Datagrams func(net.PacketConn) net.PacketConn
+	// ReportsWhilePaused: sender reports go on when Pause stops the pictures.
+	ReportsWhilePaused bool
 }
 
 // Camera serves a clip until the test ends or Close.
@@ -63,6 +69,7 @@ type Camera struct {
 	opened   int
 	most     int // sessions at once
 	paused   bool
+	other    bool // plays Clip.Other from its next keyframe on
 	requests map[base.Method]int
 }
 
@@ -81,7 +88,17 @@ func Start(tb testing.TB, cfg Config) *Camera {
 		Listen: func(network, address string) (net.Listener, error) {
 			var err error
 			listener, err = net.Listen(network, address) //nolint:noctx // the library's signature
+			if err == nil && cfg.Conn != nil {
+				return &wrapped{listener, cfg.Conn}, nil
+			}
 			return listener, err
+		},
+		ListenPacket: func(network, address string) (net.PacketConn, error) {
+			p, err := net.ListenPacket(network, address) //nolint:noctx // the library's signature
+			if err == nil && cfg.Datagrams != nil {
+				return cfg.Datagrams(p), nil
+			}
+			return p, err
 		},
 		WriteTimeout: 2 * time.Second, WriteQueueSize: 1024,
 	}
@@ -158,6 +175,13 @@ func (c *Camera) Pause(on bool) {
 	c.paused = on
 }
 
+// Switch plays the other clip (Clip.Other), or the first again, from its next keyframe on.
+func (c *Camera) Switch(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.other = on
+}
+
 // Kick ends every client's connection.
 func (c *Camera) Kick() {
 	c.mu.Lock()
@@ -229,7 +253,7 @@ func (c *Camera) play(ctx context.Context) {
 		panic(err) // the clip is the test's own
 	}
 	media := c.stream.Desc.Medias[0]
-	start := time.Now()
+	start, clip := time.Now(), c.cfg.Clip
 	tick := time.Duration(float64(time.Second) / float64(c.cfg.Clip.Rate) / c.cfg.Speed)
 	for n := 0; ; n++ {
 		t := time.NewTimer(time.Until(start.Add(time.Duration(n) * tick)))
@@ -240,13 +264,22 @@ func (c *Camera) play(ctx context.Context) {
 			return
 		}
 		c.mu.Lock()
-		paused := c.paused
+		paused, other := c.paused, c.other
 		c.mu.Unlock()
 		if paused {
+			if c.cfg.ReportsWhilePaused {
+				_ = c.stream.WritePacketRTCP(media, &rtcp.SenderReport{NTPTime: uint64(n)})
+			}
 			continue
 		}
-		loop, i := n/len(c.cfg.Clip.Units), n%len(c.cfg.Clip.Units)
-		u := c.cfg.Clip.Units[i]
+		loop, i := n/len(clip.Units), n%len(clip.Units)
+		if clip.Units[i].Key {
+			clip = c.cfg.Clip
+			if other {
+				clip = clip.Other
+			}
+		}
+		u := clip.Units[i]
 		packets, err := encode(u.NALUs)
 		if err != nil {
 			panic(err)
@@ -269,8 +302,38 @@ func (c *Camera) play(ctx context.Context) {
 	}
 }
 
+// wrapped is a listener whose connections something stands between.
+type wrapped struct {
+	net.Listener
+	wrap func(net.Conn) net.Conn
+}
+
+// Accept waits for a client.
+func (w *wrapped) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(c), nil
+}
+
 // handler answers clients.
 type handler Camera
+
+// OnRequest counts the sessions that are over: the server tells of their end a moment after it has answered.
+func (h *handler) OnRequest(conn *gortsplib.ServerConn, r *base.Request) {
+	if r.Method != base.Teardown {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.requests[r.Method]++
+	for session, of := range h.sessions {
+		if of == conn {
+			delete(h.sessions, session)
+		}
+	}
+}
 
 func (h *handler) intercept(m base.Method) *base.Response {
 	h.mu.Lock()

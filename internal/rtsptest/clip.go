@@ -47,6 +47,8 @@ type Clip struct {
 	Units []Unit
 	// Sets are the parameter sets: (VPS,) SPS, PPS.
 	Sets [][]byte
+	// Other is what the camera plays after Switch: as many pictures at the same rate, with keyframes at the same places.
+	Other *Clip
 }
 
 // Render makes a clip with the ffmpeg of this machine.
