@@ -182,7 +182,7 @@ func TestSuppressionAgreesWithItsDefinition(t *testing.T) {
 		c := make([]candidate, rnd.IntN(60))
 		for i := range c {
 			x, y := float32(rnd.IntN(50)), float32(rnd.IntN(50))
-			c[i] = candidate{x, y, x + float32(1+rnd.IntN(40)), y + float32(1+rnd.IntN(40)), float32(rnd.IntN(50)) / 50, int32(rnd.IntN(3))}
+			c[i] = candidate{x1: x, y1: y, x2: x + float32(1+rnd.IntN(40)), y2: y + float32(1+rnd.IntN(40)), score: float32(rnd.IntN(50)) / 50, class: int32(rnd.IntN(3))}
 		}
 		// No overlap of whole numbers is this one exactly, so rounding decides nothing.
 		limit, agnostic, most := 0.4301, rnd.IntN(2) == 0, 1+rnd.IntN(40)

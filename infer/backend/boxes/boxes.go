@@ -4,6 +4,9 @@
 //
 //	(the detector's outputs, under their own names)
 //	GEOMETRY  FP32[6]     from prepare; left out: boxes stay in the network's pixels
+//	TILE      FP32[4]     from prepare, optional: the rows of a batch are parts of
+//	                      one frame that show x1, y1, x2, y2 of it; what they see is
+//	                      joined in one answer
 //	BOXES     FP32[-1,6]  x1, y1, x2, y2, score, class; best first
 //
 // Parameters, all optional: family (override what is recognised), size (the
@@ -72,15 +75,19 @@ type settings struct {
 	clip     bool
 	inFrame  bool // the detector answers in frame pixels
 	batching bool
+	tiled    bool     // the rows of a batch are parts of one frame
 	names    []string // of the heads
 	plan     *plan    // when the configuration's dims are all known
 }
 
 const (
 	geometry = "GEOMETRY"
+	tile     = "TILE"
 	output   = "BOXES"
 	// maxCandidates bounds what suppression looks at; the best are kept.
 	maxCandidates = 8192
+	// commonIoU is the overlap above which a box yields where nobody says.
+	commonIoU = 0.45
 )
 
 func parse(m *backend.Model) (*settings, error) {
@@ -97,10 +104,11 @@ func parse(m *backend.Model) (*settings, error) {
 	var heads []head
 	known := true
 	for i, in := range c.GetInput() {
-		if in.GetName() == geometry {
-			if in.GetDataType() != inference.DataType_TYPE_FP32 || !slices.Equal(in.GetDims(), []int64{6}) {
-				faults = append(faults, fmt.Errorf("input[%d] %q: must be TYPE_FP32 [6]", i, geometry))
+		if n, own := map[string]int64{geometry: 6, tile: 4}[in.GetName()]; own {
+			if in.GetDataType() != inference.DataType_TYPE_FP32 || !slices.Equal(in.GetDims(), []int64{n}) {
+				faults = append(faults, fmt.Errorf("input[%d] %q: must be TYPE_FP32 [%d]", i, in.GetName(), n))
 			}
+			s.tiled = s.tiled || in.GetName() == tile
 			continue
 		}
 		t, err := tensor.Parse(strings.TrimPrefix(in.GetDataType().String(), "TYPE_"))
@@ -110,6 +118,9 @@ func parse(m *backend.Model) (*settings, error) {
 		heads = append(heads, head{name: in.GetName(), typ: t, shape: strip(in.GetDims())})
 		known = known && !slices.Contains(in.GetDims(), -1)
 		s.names = append(s.names, in.GetName())
+	}
+	if s.tiled && !s.batching {
+		faults = append(faults, errors.New("input TILE: the parts of a frame come as a batch, set max_batch_size to as many as there are"))
 	}
 	switch {
 	case len(heads) == 0:
@@ -195,6 +206,7 @@ func strip(shape []int64) []int64 {
 type instance struct {
 	settings
 	d       decoder
+	joined  []candidate // of all parts of a frame
 	heads   []head
 	half    [][]float32 // FP16 heads, widened
 	current *plan
@@ -225,19 +237,33 @@ func (in *instance) Execute(_ context.Context, jobs []*backend.Job) {
 }
 
 func (in *instance) decode(j *backend.Job, r *infer.Response) error {
+	if in.tiled {
+		return in.join(j, r)
+	}
 	if j.Batch > 1 {
 		return fmt.Errorf("boxes of one frame at a time, the batch has %d", j.Batch)
 	}
-	if err := in.read(j); err != nil {
+	kept, g, err := in.part(j, 0)
+	if err != nil {
 		return err
+	}
+	in.toFrame(kept, g)
+	in.write(j, r, kept, g)
+	return nil
+}
+
+// part finds the boxes in row i of the batch, in pixels of the network.
+func (in *instance) part(j *backend.Job, i int) ([]candidate, [6]float32, error) {
+	if err := in.read(j, i); err != nil {
+		return nil, [6]float32{}, err
 	}
 	p, err := in.planFor()
 	if err != nil {
-		return err
+		return nil, [6]float32{}, err
 	}
-	g, err := in.geometry(j)
+	g, err := in.geometry(j, i)
 	if err != nil {
-		return err
+		return nil, g, err
 	}
 	width, height := p.width, p.height
 	if in.size[0] != 0 {
@@ -251,49 +277,54 @@ func (in *instance) decode(j *backend.Job, r *infer.Response) error {
 	in.sized.width, in.sized.height = width, height
 	in.d.found, in.d.bad = in.d.found[:0], nil
 	if err := p.family.decode(&in.d, &in.sized, in.heads); err != nil {
-		return err
+		return nil, g, err
 	}
 	if in.d.bad != nil {
-		return in.d.bad
+		return nil, g, in.d.bad
 	}
-	limit := p.family.nms
-	if in.nmsIoU > 0 {
-		limit = in.nmsIoU
-	}
-	switch in.nms {
-	case "none":
-		limit = 0
-	case "class", "agnostic":
-		if limit == 0 {
-			limit = 0.45
-		}
-	}
-	kept := suppress(in.d.found, limit, in.nms == "agnostic", maxCandidates, in.topK)
-	in.write(j, r, kept, g)
-	return nil
+	return suppress(in.d.found, in.limit(p.family.nms), in.nms == "agnostic", maxCandidates, in.topK), g, nil
 }
 
-// read opens the job's heads.
-func (in *instance) read(j *backend.Job) error {
+// limit is the overlap above which a box yields where the family's is def; 0
+// is none.
+func (in *instance) limit(def float64) float64 {
+	switch {
+	case in.nms == "none":
+		return 0
+	case in.nmsIoU > 0:
+		return in.nmsIoU
+	case in.nms != "" && def == 0:
+		return commonIoU
+	}
+	return def
+}
+
+// read opens row part of the job's heads.
+func (in *instance) read(j *backend.Job, part int) error {
 	in.heads = in.heads[:0]
 	for i, name := range in.names {
 		t := j.Input(name)
 		if t == nil {
 			return fmt.Errorf("the detector's output %q is missing", name)
 		}
-		h := head{name: name, typ: t.DataType, shape: strip(t.Shape), data: t.Data}
+		h := head{name: name, typ: t.DataType, shape: t.Shape, data: t.Data}
+		if j.Batch > 1 {
+			size := len(t.Data) / j.Batch
+			h.shape, h.data = h.shape[1:], h.data[part*size:][:size]
+		}
+		h.shape = strip(h.shape)
 		switch t.DataType {
 		case tensor.FP32:
-			h.f = tensor.Float32s(t.Data)
+			h.f = tensor.Float32s(h.data)
 		case tensor.FP16:
-			h.f = in.widen(i, t.Data)
+			h.f = in.widen(i, h.data)
 		case tensor.Int64, tensor.Int32:
 		default:
 			return fmt.Errorf("the detector's output %q is %s: FP32, FP16, INT32 and INT64 are read", name, t.DataType)
 		}
-		if n := h.count(); n*t.DataType.Size() != len(t.Data) {
-			return fmt.Errorf("the detector's output %q has %d bytes, its shape %s needs %d", name, len(t.Data),
-				tensor.FormatShape(t.Shape), n*t.DataType.Size())
+		if n := h.count(); n*t.DataType.Size() != len(h.data) {
+			return fmt.Errorf("the detector's output %q has %d bytes, its shape %s needs %d", name, len(h.data),
+				tensor.FormatShape(h.shape), n*t.DataType.Size())
 		}
 		in.heads = append(in.heads, h)
 	}
@@ -350,7 +381,7 @@ func (in *instance) planFor() (*plan, error) {
 }
 
 // geometry reads how to come back to frame pixels; the identity without it.
-func (in *instance) geometry(j *backend.Job) ([6]float32, error) {
+func (in *instance) geometry(j *backend.Job, part int) ([6]float32, error) {
 	g := [6]float32{1, 1, 0, 0, 0, 0}
 	t := j.Input(geometry)
 	if t == nil {
@@ -360,38 +391,44 @@ func (in *instance) geometry(j *backend.Job) ([6]float32, error) {
 		return g, nil
 	}
 	v := tensor.Float32s(t.Data)
-	if len(v) != len(g) {
-		return g, fmt.Errorf("GEOMETRY has %d values, not %d", len(v), len(g))
+	if len(v) != len(g)*max(1, j.Batch) {
+		return g, fmt.Errorf("GEOMETRY has %d values, not %d", len(v), len(g)*max(1, j.Batch))
 	}
-	copy(g[:], v)
+	copy(g[:], v[len(g)*part:])
 	for i, x := range g {
 		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) || (i != 2 && i != 3 && x <= 0) {
-			return g, fmt.Errorf("GEOMETRY %v is no scale, offset and size", v)
+			return g, fmt.Errorf("GEOMETRY %v is no scale, offset and size", g)
 		}
 	}
 	return g, nil
 }
 
-func (in *instance) write(j *backend.Job, r *infer.Response, kept []candidate, g [6]float32) {
+// toFrame turns boxes of the network into boxes of the frame.
+func (in *instance) toFrame(c []candidate, g [6]float32) {
 	if in.inFrame {
-		g[0], g[1], g[2], g[3] = 1, 1, 0, 0
+		return
 	}
-	clip := in.clip && g[4] > 0
-	n := 0
-	for _, c := range kept {
-		c.x1, c.x2 = (c.x1-g[2])/g[0], (c.x2-g[2])/g[0]
-		c.y1, c.y2 = (c.y1-g[3])/g[1], (c.y2-g[3])/g[1]
-		if clip {
+	for i := range c {
+		b := &c[i]
+		b.x1, b.x2 = (b.x1-g[2])/g[0], (b.x2-g[2])/g[0]
+		b.y1, b.y2 = (b.y1-g[3])/g[1], (b.y2-g[3])/g[1]
+	}
+}
+
+// write answers boxes of the frame.
+func (in *instance) write(j *backend.Job, r *infer.Response, kept []candidate, g [6]float32) {
+	if in.clip && g[4] > 0 {
+		n := 0
+		for _, c := range kept {
 			c.x1, c.x2 = min(max(c.x1, 0), g[4]), min(max(c.x2, 0), g[4])
 			c.y1, c.y2 = min(max(c.y1, 0), g[5]), min(max(c.y2, 0), g[5])
-			if c.x2 <= c.x1 || c.y2 <= c.y1 {
-				continue
+			if c.x2 > c.x1 && c.y2 > c.y1 {
+				kept[n] = c
+				n++
 			}
 		}
-		kept[n] = c
-		n++
+		kept = kept[:n]
 	}
-	kept = kept[:n]
 	size := 4 * rows.BoxColumns * len(kept)
 	in.shape = [3]int64{1, int64(len(kept)), rows.BoxColumns}
 	shape := in.shape[1:]

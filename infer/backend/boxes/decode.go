@@ -9,6 +9,7 @@ import (
 type candidate struct {
 	x1, y1, x2, y2, score float32
 	class                 int32
+	cut                   bool // by the rim of a part of the frame
 }
 
 // decoder collects what the heads of one frame show. Its buffers are used again.
@@ -50,7 +51,7 @@ func (d *decoder) emit(x1, y1, x2, y2, score float32, class int) {
 	if !(x2 > x1) || !(y2 > y1) || x2-x1 > math.MaxFloat32 || y2-y1 > math.MaxFloat32 {
 		return
 	}
-	d.found = append(d.found, candidate{x1, y1, x2, y2, min(score, 1), c})
+	d.found = append(d.found, candidate{x1: x1, y1: y1, x2: x2, y2: y2, score: min(score, 1), class: c})
 }
 
 func (d *decoder) emitCentre(cx, cy, w, h, score float32, class int) {
@@ -354,16 +355,28 @@ func (d *decoder) emitSides(p *plan, v []float32, cx, cy, stride, score float32,
 
 // NanoDet of 2021: a pair of heads per level.
 func decodeNanoDet(d *decoder, p *plan, h []head) error {
+	d.emitCells(p, h, func(stride float32) float32 { return 0.5 * (stride - 1) })
+	return nil
+}
+
+// PicoDet without its post-processing: the same of four levels, centres in the middle of the cell.
+func decodePicoDet(d *decoder, p *plan, h []head) error {
+	d.emitCells(p, h, func(stride float32) float32 { return 0.5 * stride })
+	return nil
+}
+
+// emitCells reads a head of classes and one of sides per level; centre is where in its cell a box has
+// its centre.
+func (d *decoder) emitCells(p *plan, h []head, centre func(stride float32) float32) {
 	for i, l := range p.levels {
-		c, b, s := h[p.order[i]].f, h[p.order[3+i]].f, float32(l.stride)
+		c, b, s := h[p.order[i]].f, h[p.order[len(p.levels)+i]].f, float32(l.stride)
 		for cell := range l.cells() {
 			if score, k := largest(c[cell*p.classes:][:p.classes]); score >= d.lowest {
-				cx, cy := float32(cell%l.w)*s+0.5*(s-1), float32(cell/l.w)*s+0.5*(s-1)
+				cx, cy := float32(cell%l.w)*s+centre(s), float32(cell/l.w)*s+centre(s)
 				d.emitSides(p, b[cell*4*bins:], cx, cy, s, score, k)
 			}
 		}
 	}
-	return nil
 }
 
 // NanoDet-plus: one head, classes and sides in one row, centres without the half.
@@ -412,6 +425,22 @@ func decodePPYOLOE(d *decoder, p *plan, h []head) error {
 	for i := range counted(&h[p.order[1]], len(v)/6) {
 		r := v[6*i:][:6]
 		d.emit(r[2], r[3], r[4], r[5], r[1], whole(r[0]))
+	}
+	return nil
+}
+
+// PP-YOLOE without NMS: corners, and per class the scores of all of them.
+func decodePPYOLOERaw(d *decoder, p *plan, h []head) error {
+	boxes, scores := h[p.order[0]].f, h[p.order[1]].f
+	n := len(boxes) / 4
+	for i := range n {
+		top, class := float32(math.Inf(-1)), -1
+		for c := range p.classes {
+			if s := scores[c*n+i]; s > top {
+				top, class = s, c
+			}
+		}
+		d.emit(boxes[4*i], boxes[4*i+1], boxes[4*i+2], boxes[4*i+3], top, class)
 	}
 	return nil
 }

@@ -101,10 +101,12 @@ func families() []*family {
 		{name: "rfdetr", fits: fitsRFDETR, decode: decodeSigmoidTopK, classMap: "coco91"},
 		{name: "detr", fits: fitsQueries("logits", "pred_boxes", 92), decode: decodeSoftmaxQueries, classMap: "coco91"},
 		{name: "rtdetr_ultralytics", fits: fitsRTDETRUltralytics, decode: decodeRTDETRUltralytics},
-		{name: "nanodet", fits: fitsNanoDet, decode: decodeNanoDet, nms: 0.6},
+		{name: "nanodet", fits: fitsSides(8, 16, 32), decode: decodeNanoDet, nms: 0.6},
+		{name: "picodet", fits: fitsSides(8, 16, 32, 64), decode: decodePicoDet, nms: 0.6},
 		{name: "nanodet_plus", fits: fitsNanoDetPlus, decode: decodeNanoDetPlus, nms: 0.6},
 		{name: "fastestdet", fits: fitsFastestDet, decode: decodeFastestDet, nms: 0.45},
 		{name: "ppyoloe", fits: fitsPPYOLOE, decode: decodePPYOLOE},
+		{name: "ppyoloe_raw", fits: fitsPPYOLOERaw, decode: decodePPYOLOERaw, nms: 0.7},
 	}
 }
 
@@ -385,40 +387,60 @@ func fitsRTDETRUltralytics(h []head, size [2]int, named bool) *plan {
 
 const bins = 8 // of a side's distance in the NanoDet family
 
-func fitsNanoDet(h []head, size [2]int, _ bool) *plan {
-	if len(h) != 6 {
+// fitsSides: for every stride a head of classes and one of binned sides.
+func fitsSides(strides ...int) func(h []head, size [2]int, named bool) *plan {
+	return func(h []head, size [2]int, _ bool) *plan { return sides(h, size, strides) }
+}
+
+func sides(h []head, size [2]int, strides []int) *plan {
+	if len(h) != 2*len(strides) {
 		return nil
 	}
 	var cls, box []int
 	n := 0
 	for i := range h {
-		switch {
-		case !h[i].float() || len(h[i].shape) != 2:
+		rows, columns := rowsOf(&h[i])
+		switch columns {
+		case 0:
 			return nil
-		case h[i].shape[1] == 4*bins:
+		case 4 * bins:
 			box = append(box, i)
 		default:
 			cls = append(cls, i)
-			n += int(h[i].shape[0])
+			n += rows
 		}
 	}
-	if len(cls) != 3 || len(box) != 3 {
+	if len(cls) != len(box) {
 		return nil
 	}
-	finest := func(a, b int) int { return int(h[b].shape[0] - h[a].shape[0]) }
+	finest := func(a, b int) int { return h[b].count() - h[a].count() }
 	slices.SortFunc(cls, finest)
 	slices.SortFunc(box, finest)
-	p := (&plan{order: append(cls, box...), classes: int(h[cls[0]].shape[1])}).sized(grids(n, size, 8, 16, 32))
+	_, classes := rowsOf(&h[cls[0]])
+	p := (&plan{order: append(cls, box...), classes: classes}).sized(grids(n, size, strides...))
 	if p == nil {
 		return nil
 	}
-	for i := range 3 {
-		c, b := &h[cls[i]], &h[box[i]]
-		if c.shape[0] != b.shape[0] || int(c.shape[1]) != p.classes || int(c.shape[0]) != p.levels[i].cells() {
+	for i := range strides {
+		rows, columns := rowsOf(&h[cls[i]])
+		if sided, _ := rowsOf(&h[box[i]]); sided != rows || columns != classes || rows != p.levels[i].cells() {
 			return nil
 		}
 	}
 	return p
+}
+
+// rowsOf reads a head as rows and columns; 0, 0 if it is none. A single row may
+// have lost its dimension.
+func rowsOf(h *head) (rows, columns int) {
+	switch {
+	case !h.float():
+	case len(h.shape) == 2:
+		return int(h.shape[0]), int(h.shape[1])
+	case len(h.shape) == 1:
+		return 1, int(h.shape[0])
+	}
+	return 0, 0
 }
 
 func fitsNanoDetPlus(h []head, size [2]int, _ bool) *plan {
@@ -450,4 +472,20 @@ func fitsPPYOLOE(h []head, _ [2]int, _ bool) *plan {
 		return nil
 	}
 	return &plan{order: o}
+}
+
+// fitsPPYOLOERaw: boxes [n,4] and, the other way round, scores [classes,n].
+func fitsPPYOLOERaw(h []head, size [2]int, _ bool) *plan {
+	if len(h) != 2 || !h[0].float() || !h[1].float() || len(h[0].shape) != 2 || len(h[1].shape) != 2 {
+		return nil
+	}
+	o := []int{0, 1}
+	if h[0].shape[1] != 4 {
+		o = []int{1, 0}
+	}
+	b, s := h[o[0]].shape, h[o[1]].shape
+	if b[1] != 4 || s[1] != b[0] || s[0] >= s[1] {
+		return nil
+	}
+	return (&plan{order: o, classes: int(s[0])}).sized(grids(int(b[0]), size, 8, 16, 32))
 }

@@ -84,7 +84,7 @@ func ints(name string, v ...int64) tensor.Tensor {
 func flat(parts ...[]float32) []float32 { return slices.Concat(parts...) }
 
 // sides are the bins of the NanoDet family for a distance in strides.
-func sides(distances ...float32) []float32 {
+func binned(distances ...float32) []float32 {
 	var out []float32
 	for _, d := range distances {
 		lower := int(d)
@@ -125,7 +125,7 @@ func exports() map[string]struct {
 		// The plus variant's centre is the cell's corner.
 		k, px, py := cell(o, 8, 0)
 		l, t, r, b := px*8-(o.cx-o.w/2), py*8-(o.cy-o.h/2), o.cx+o.w/2-px*8, o.cy+o.h/2-py*8
-		plus.set(k, flat(classes(3, o.class, o.score), sides(l/8, t/8, r/8, b/8))...)
+		plus.set(k, flat(classes(3, o.class, o.score), binned(l/8, t/8, r/8, b/8))...)
 	}
 	m["yolox"] = export{heads: []tensor.Tensor{yolox.head("output")}}
 	m["yolox_decoded"] = export{[]tensor.Tensor{decoded.head("output")}, []string{"family=yolox_decoded"}}
@@ -211,6 +211,30 @@ func exports() map[string]struct {
 		pixels.head("det_boxes"), score91.head("det_scores"), whole("det_classes", direct),
 	}}
 
+	// Scores of PP-YOLOE lie class by class.
+	raw, rawScores := zeros(84, 4), zeros(3, 84)
+	for i, o := range things() {
+		raw.set(i, o.corners()...)
+		rawScores.v[o.class*84+i] = o.score
+	}
+	m["ppyoloe_raw"] = export{heads: []tensor.Tensor{rawScores.head("concat_14.tmp_0"), raw.head("tmp_17")}}
+
+	var pico, picoSides []tensor.Tensor
+	for level, stride := range []int{8, 16, 32, 64} {
+		w := int64(side / stride)
+		c, b := zeros(w*w, 3), zeros(w*w, 4*bins)
+		if level == 0 {
+			for _, o := range things() {
+				i, x, y := cell(o, stride, 0)
+				px, py := x*8+4, y*8+4
+				c.set(i, classes(3, o.class, o.score)...)
+				b.set(i, binned((px-o.cx+o.w/2)/8, (py-o.cy+o.h/2)/8, (o.cx+o.w/2-px)/8, (o.cy+o.h/2-py)/8)...)
+			}
+		}
+		pico, picoSides = append(pico, c.head(fmt.Sprint("s", level))), append(picoSides, b.head(fmt.Sprint("d", level)))
+	}
+	m["picodet"] = export{heads: append(pico, picoSides...)}
+
 	var grids, cls, box []tensor.Tensor
 	for level, stride := range []int{8, 16, 32} {
 		w := int64(side / stride)
@@ -223,7 +247,7 @@ func exports() map[string]struct {
 				centre := float32(0.5 * (8 - 1))
 				px, py := x*8+centre, y*8+centre
 				c.set(i, classes(3, o.class, o.score)...)
-				b.set(i, sides((px-o.cx+o.w/2)/8, (py-o.cy+o.h/2)/8, (o.cx+o.w/2-px)/8, (o.cy+o.h/2-py)/8)...)
+				b.set(i, binned((px-o.cx+o.w/2)/8, (py-o.cy+o.h/2)/8, (o.cx+o.w/2-px)/8, (o.cy+o.h/2-py)/8)...)
 				// Anchor 2 of the first level is 40×28.
 				at := func(k int) *float32 { return &g.v[(2*8+k)*n+i] }
 				*at(0) = logit((o.cx/8 - x + 0.5) / 2)

@@ -33,15 +33,19 @@ func covered(kept []candidate, x *candidate, limit float32, agnostic bool) bool 
 		if k.class != x.class && !agnostic {
 			continue
 		}
-		w := min(k.x2, x.x2) - max(k.x1, x.x1)
-		h := min(k.y2, x.y2) - max(k.y1, x.y1)
-		if w <= 0 || h <= 0 {
-			continue
-		}
-		shared := w * h
-		if shared > limit*(area+(k.x2-k.x1)*(k.y2-k.y1)-shared) {
+		if both := shared(k, x); both > limit*(area+(k.x2-k.x1)*(k.y2-k.y1)-both) {
 			return true
 		}
 	}
 	return false
+}
+
+// shared is the area two boxes have in common.
+func shared(a, b *candidate) float32 {
+	w := min(a.x2, b.x2) - max(a.x1, b.x1)
+	h := min(a.y2, b.y2) - max(a.y1, b.y1)
+	if w <= 0 || h <= 0 {
+		return 0
+	}
+	return w * h
 }

@@ -83,7 +83,7 @@ func newStep(t testing.TB, b backend.Backend, dir, config string) *step {
 // run executes one request. The response is the caller's to release.
 func (s *step) run(t testing.TB, j backend.Job) *infer.Response {
 	t.Helper()
-	j.Request, j.Owner, j.Timing, j.Batch = &infer.Request{}, &s.owner, &s.timing, 1
+	j.Request, j.Owner, j.Timing, j.Batch = &infer.Request{}, &s.owner, &s.timing, max(1, j.Batch)
 	s.owner.resp, s.owner.err = nil, nil
 	s.instance.Execute(t.Context(), []*backend.Job{&j})
 	if s.owner.err != nil {

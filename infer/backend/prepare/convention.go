@@ -51,7 +51,7 @@ func conventionOf(family string) (convention, bool) {
 		c.rgb, c.fit = false, fitCentred
 	case "rtdetr", "detr_query", "rtdetr_ultralytics":
 		c.fit = fitStretch
-	case "rfdetr", "detr", "ppyoloe":
+	case "rfdetr", "detr", "ppyoloe", "ppyoloe_raw", "picodet":
 		c = imageNet
 	case "nanodet", "nanodet_plus":
 		c = convention{
@@ -79,7 +79,7 @@ func conventionOf(family string) (convention, bool) {
 // families lists the names conventionOf knows, for messages.
 func families() string {
 	return "yolox, yolox_decoded, yolov5, yolov7, yolov7_raw, yolov8, yolo_end2end, yolov7_end2end, efficient_nms, yolo_nas, " +
-		"yolo_nas_flat, rtdetr, detr_query, rtdetr_ultralytics, rfdetr, detr, ppyoloe, nanodet, nanodet_plus, fastestdet, ssd, " +
+		"yolo_nas_flat, rtdetr, detr_query, rtdetr_ultralytics, rfdetr, detr, ppyoloe, ppyoloe_raw, picodet, nanodet, nanodet_plus, fastestdet, ssd, " +
 		"efficientdet, faster_rcnn"
 }
 

@@ -8,6 +8,15 @@
 //	GEOMETRY    FP32[6]     how to come back, see below
 //	TARGET_SIZE INT64[2]    optional: W, H for detectors that ask for it
 //	SCALE_FACTOR FP32[2]    optional: 1, 1 for detectors that ask for it
+//	PIXEL_MASK  INT64[h,w]  optional: 1 where IMAGE shows the frame, 0 where it is padded,
+//	                        for detectors that ask for it
+//	TILE        FP32[4]     optional: x1, y1, x2, y2 of the frame that IMAGE shows
+//
+// With the parameter tiles (2x2: columns and rows) a frame becomes a batch of
+// overlapping parts, and of the whole unless tile_whole is false; tile_overlap
+// (0.2) is the share of a part's side that its neighbour shows too. The outputs
+// have a row for each, and the detector and boxes behind need a max_batch_size
+// for all of them.
 //
 // IMAGE may also be [H,W,3], UINT8 or FP16: the configuration's output says so.
 // Parameters choose a family of detectors by name and override what differs:
@@ -64,7 +73,7 @@ func (*Backend) NewInstance(_ context.Context, m *backend.Model, _ backend.Place
 	if err != nil {
 		return nil, err
 	}
-	return &instance{settings: *s}, nil
+	return &instance{settings: *s, resamplers: make([]pixels.Resampler, s.tiles.count())}, nil
 }
 
 // settings is a model's configuration, read.
@@ -72,12 +81,15 @@ type settings struct {
 	convention  convention
 	out         pixels.Output
 	half        bool // IMAGE is FP16
-	imageShape  []int64
 	imageType   tensor.DataType
 	batching    bool
+	tiles       tiling
 	extra       map[string]bool // outputs configured besides IMAGE
-	geomShape   []int64
-	targetShape []int64
+	imageShape  []int64
+	geomShape   []int64 // of GEOMETRY
+	targetShape []int64 // of TARGET_SIZE and SCALE_FACTOR
+	tileShape   []int64 // of TILE
+	maskShape   []int64 // of PIXEL_MASK
 }
 
 // parse reads and completes the configuration; it may be called on a complete
@@ -92,6 +104,9 @@ func parse(m *backend.Model) (*settings, error) {
 	}
 	w, h, err := parseSize(m.Parameter("size", ""))
 	if err != nil {
+		faults = append(faults, err)
+	}
+	if s.tiles, err = parseTiling(m.Parameter, s.batching); err != nil {
 		faults = append(faults, err)
 	}
 	completeInputs(c)
@@ -109,11 +124,12 @@ func parse(m *backend.Model) (*settings, error) {
 	}
 	prefix := func(dims ...int64) []int64 {
 		if s.batching {
-			return append([]int64{1}, dims...)
+			return append([]int64{int64(s.tiles.count())}, dims...)
 		}
 		return dims
 	}
-	s.imageShape, s.geomShape, s.targetShape = prefix(s.imageShape...), prefix(6), prefix(2)
+	s.imageShape, s.geomShape, s.targetShape, s.tileShape = prefix(s.imageShape...), prefix(6), prefix(2), prefix(4)
+	s.maskShape = prefix(s.maskShape...)
 	return s, nil
 }
 
@@ -206,9 +222,19 @@ func (s *settings) output(o *inference.ModelOutput, w, h int) error {
 		return vector(inference.DataType_TYPE_INT64, 2)
 	case "SCALE_FACTOR":
 		return vector(inference.DataType_TYPE_FP32, 2)
+	case "TILE":
+		return vector(inference.DataType_TYPE_FP32, 4)
+	case "PIXEL_MASK":
+		d := o.GetDims()
+		if o.GetDataType() != inference.DataType_TYPE_INT64 || len(d) != 2 || min(d[0], d[1]) < 1 || max(d[0], d[1]) > maxSide {
+			return fmt.Errorf("must be TYPE_INT64 [height, width] with sides within 1 and %d", maxSide)
+		}
+		s.maskShape = d
+		s.extra[o.GetName()] = true
+		return nil
 	case "IMAGE":
 	default:
-		return errors.New("not one of IMAGE, GEOMETRY, TARGET_SIZE, SCALE_FACTOR")
+		return errors.New("not one of IMAGE, GEOMETRY, TARGET_SIZE, SCALE_FACTOR, PIXEL_MASK, TILE")
 	}
 	d := o.GetDims()
 	if len(d) == 4 && d[0] == 1 {
@@ -246,8 +272,8 @@ func (s *settings) output(o *inference.ModelOutput, w, h int) error {
 // instance converts one frame at a time.
 type instance struct {
 	settings
-	resampler pixels.Resampler
-	wide      []float32 // IMAGE before it is narrowed to FP16
+	resamplers []pixels.Resampler // one a tile, each with its tables
+	wide       []float32          // a picture before it is narrowed to FP16
 }
 
 // Close has nothing to free.
@@ -290,49 +316,76 @@ func (in *instance) prepare(j *backend.Job, r *infer.Response) error {
 	if err != nil {
 		return err
 	}
-	out := in.out
-	out.Picture = in.convention.place(crop.W, crop.H, out.Width, out.Height)
-	if err := in.image(j, r, src, crop, &out); err != nil {
-		return err
+	n := in.tiles.count()
+	var images []byte
+	size := in.out.Size()
+	if in.half {
+		size /= 2
 	}
-	if j.Wants("GEOMETRY") && in.extra["GEOMETRY"] {
-		g := tensor.View[float32](r.Add("GEOMETRY", tensor.FP32, in.geomShape, 24))
-		sx, sy := float32(out.Picture.W)/float32(crop.W), float32(out.Picture.H)/float32(crop.H)
-		g[0], g[1] = sx, sy
-		g[2], g[3] = float32(out.Picture.X)-float32(crop.X)*sx, float32(out.Picture.Y)-float32(crop.Y)*sy
-		g[4], g[5] = float32(src.width), float32(src.height)
+	if j.Wants("IMAGE") {
+		if images = j.Into("IMAGE", n*size); images == nil {
+			images = r.Alloc(n * size)
+		}
+		r.AddView("IMAGE", in.imageType, in.imageShape, images)
+	}
+	vector := func(name string, shape []int64, values int) []float32 {
+		if !in.extra[name] || !j.Wants(name) {
+			return nil
+		}
+		return tensor.View[float32](r.Add(name, tensor.FP32, shape, n*values*4))
+	}
+	geometry, tile, factor := vector("GEOMETRY", in.geomShape, 6), vector("TILE", in.tileShape, 4), vector("SCALE_FACTOR", in.targetShape, 2)
+	for i := range factor {
+		factor[i] = 1
 	}
 	if in.extra["TARGET_SIZE"] && j.Wants("TARGET_SIZE") {
-		t := tensor.View[int64](r.Add("TARGET_SIZE", tensor.Int64, in.targetShape, 16))
-		t[0], t[1] = int64(out.Width), int64(out.Height)
+		t := tensor.View[int64](r.Add("TARGET_SIZE", tensor.Int64, in.targetShape, n*16))
+		for i := range n {
+			t[2*i], t[2*i+1] = int64(in.out.Width), int64(in.out.Height)
+		}
 	}
-	if in.extra["SCALE_FACTOR"] && j.Wants("SCALE_FACTOR") {
-		t := tensor.View[float32](r.Add("SCALE_FACTOR", tensor.FP32, in.targetShape, 8))
-		t[0], t[1] = 1, 1
+	var mask []int64
+	var maskH, maskW int
+	if in.extra["PIXEL_MASK"] && j.Wants("PIXEL_MASK") {
+		maskH, maskW = int(in.maskShape[len(in.maskShape)-2]), int(in.maskShape[len(in.maskShape)-1])
+		mask = tensor.View[int64](r.Add("PIXEL_MASK", tensor.Int64, in.maskShape, n*maskH*maskW*8))
+	}
+	for i := range n {
+		part := in.tiles.tile(i, crop)
+		out := in.out
+		out.Picture = in.convention.place(part.W, part.H, out.Width, out.Height)
+		if images != nil {
+			if err := in.image(i, images[i*size:(i+1)*size], src, part, &out); err != nil {
+				return err
+			}
+		}
+		if geometry != nil {
+			sx, sy := float32(out.Picture.W)/float32(part.W), float32(out.Picture.H)/float32(part.H)
+			copy(geometry[6*i:], []float32{
+				sx, sy, float32(out.Picture.X) - float32(part.X)*sx, float32(out.Picture.Y) - float32(part.Y)*sy,
+				float32(src.width), float32(src.height),
+			})
+		}
+		if mask != nil {
+			fillMask(mask[i*maskW*maskH:], maskW, maskH, &out)
+		}
+		if tile != nil {
+			copy(tile[4*i:], []float32{float32(part.X), float32(part.Y), float32(part.X + part.W), float32(part.Y + part.H)})
+		}
 	}
 	return nil
 }
 
-func (in *instance) image(j *backend.Job, r *infer.Response, src source, crop pixels.Rect, out *pixels.Output) error {
-	if !j.Wants("IMAGE") {
-		return nil
-	}
-	size := out.Size()
-	if in.half {
-		size /= 2
-	}
-	dst := j.Into("IMAGE", size)
-	if dst == nil {
-		dst = r.Alloc(size)
-	}
-	r.AddView("IMAGE", in.imageType, in.imageShape, dst)
+// image makes picture i into dst.
+func (in *instance) image(i int, dst []byte, src source, part pixels.Rect, out *pixels.Output) error {
+	resampler := &in.resamplers[i]
 	if !in.half {
-		return in.resampler.Resample(dst, src.data, src.format, src.width, src.height, crop, out)
+		return resampler.Resample(dst, src.data, src.format, src.width, src.height, part, out)
 	}
-	if len(in.wide) != size/2 {
-		in.wide = make([]float32, size/2)
+	if len(in.wide) != len(dst)/2 {
+		in.wide = make([]float32, len(dst)/2)
 	}
-	if err := in.resampler.Resample(tensor.AsBytes(in.wide), src.data, src.format, src.width, src.height, crop, out); err != nil {
+	if err := resampler.Resample(tensor.AsBytes(in.wide), src.data, src.format, src.width, src.height, part, out); err != nil {
 		return err
 	}
 	for i, v := range in.wide {
@@ -340,4 +393,21 @@ func (in *instance) image(j *backend.Job, r *infer.Response, src source, crop pi
 		dst[2*i], dst[2*i+1] = byte(h), byte(h>>8)
 	}
 	return nil
+}
+
+// fillMask marks the cells of a mask of w×h whose middle lies in the picture.
+func fillMask(mask []int64, w, h int, out *pixels.Output) {
+	inside := func(i, cells, side, at, length int) bool {
+		middle := (2*i + 1) * side
+		return middle >= 2*at*cells && middle < 2*(at+length)*cells
+	}
+	for y := range h {
+		row := inside(y, h, out.Height, out.Picture.Y, out.Picture.H)
+		for x := range w {
+			mask[y*w+x] = 0
+			if row && inside(x, w, out.Width, out.Picture.X, out.Picture.W) {
+				mask[y*w+x] = 1
+			}
+		}
+	}
 }
