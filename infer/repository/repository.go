@@ -78,14 +78,16 @@ type Config struct {
 	// Name and Version of the server in its metadata; empty: triton, and a
 	// development version.
 	Name, Version string
-	Logger        *slog.Logger // nil: silent
+	// Pool lends the memory of responses and state; nil makes one.
+	Pool   *tensor.Pool
+	Logger *slog.Logger // nil: silent
 }
 
 // Repository serves the models of its directories.
 type Repository struct {
 	cfg    Config
 	logger *slog.Logger
-	pool   tensor.Pool
+	pool   *tensor.Pool
 
 	responses sync.Pool
 	waits     infer.Waits
@@ -132,6 +134,9 @@ func New(cfg Config) (*Repository, error) {
 	if cfg.Cores <= 0 {
 		cfg.Cores = runtime.GOMAXPROCS(0)
 	}
+	if cfg.Pool == nil {
+		cfg.Pool = new(tensor.Pool)
+	}
 	if cfg.Name == "" {
 		cfg.Name = "triton"
 	}
@@ -142,7 +147,7 @@ func New(cfg Config) (*Repository, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Repository{
-		cfg: cfg, logger: cfg.Logger, models: make(map[string]*model), tried: make(map[string]string),
+		cfg: cfg, logger: cfg.Logger, pool: cfg.Pool, models: make(map[string]*model), tried: make(map[string]string),
 		started: make(chan struct{}), loaded: make(chan struct{}),
 	}
 	if cfg.RateLimit {
@@ -262,7 +267,7 @@ func (r *Repository) newResponse() *infer.Response {
 	if resp, ok := r.responses.Get().(*infer.Response); ok {
 		return resp
 	}
-	return infer.NewResponse(&r.pool, r.recycle)
+	return infer.NewResponse(r.pool, r.recycle)
 }
 
 // Buffers lent to responses that nobody has released; 0 when all is answered.

@@ -20,12 +20,13 @@ import (
 	"github.com/vedette/vedette/infer/backend/script"
 	"github.com/vedette/vedette/infer/backend/sequence"
 	"github.com/vedette/vedette/infer/backend/square"
+	"github.com/vedette/vedette/infer/tensor"
 )
 
 // backends are what models can be run by, under the names configurations use.
-func backends(library string, logger *slog.Logger) map[string]backend.Backend {
+func backends(library string, pool *tensor.Pool, logger *slog.Logger) map[string]backend.Backend {
 	return map[string]backend.Backend{
-		"onnxruntime": onnxruntime.New(onnxruntime.Config{Library: library, Logger: logger}),
+		"onnxruntime": onnxruntime.New(onnxruntime.Config{Library: library, Pool: pool, Logger: logger}),
 		"prepare":     prepare.New(),
 		"boxes":       boxes.New(),
 		"bytetrack":   bytetrack.New(),

@@ -45,6 +45,7 @@ func repository(t testing.TB, files map[string]string) string {
 
 // running is a server that was started with a command line.
 type running struct {
+	server    *server.Server
 	mu        sync.Mutex
 	addresses map[string]string
 	done      chan error
@@ -83,7 +84,7 @@ func start(t testing.TB, args ...string) *running {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r.stop = cancel
+	r.server, r.stop = s, cancel
 	go func() { r.done <- s.Run(ctx) }()
 	select {
 	case <-ready:

@@ -32,7 +32,7 @@ import (
 
 // Config says what to serve and where. Repository.Roots is required; an address left empty is not served.
 type Config struct {
-	// Repository says which models; its Backends, Logger and GPUs are filled in.
+	// Repository says which models; its Backends, Logger and Pool are filled in.
 	Repository repository.Config
 	// ONNXRuntime is the path of ONNX Runtime's library.
 	ONNXRuntime string
@@ -91,9 +91,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: newLogs(cfg.Log)}
 	s.logger = slog.New(s.log)
-	s.cfg.Repository.Logger = s.logger
+	s.cfg.Repository.Logger, s.cfg.Repository.Pool = s.logger, &s.pool
 	if s.cfg.Repository.Backends == nil {
-		s.cfg.Repository.Backends = backends(cfg.ONNXRuntime, s.logger)
+		s.cfg.Repository.Backends = backends(cfg.ONNXRuntime, &s.pool, s.logger)
 	}
 	tracing := cfg.Trace
 	tracing.Known = func(model string) bool {

@@ -1,8 +1,7 @@
 package shm
 
 import (
-	"errors"
-	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -11,15 +10,16 @@ import (
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/internal/mmap"
 )
 
 // region is one piece of shared memory. users counts the registry and every lease; the last one closes it.
 type region struct {
-	status   Status
-	fd       int
-	mapped   []byte // the whole of it, where it cannot shrink
-	readOnly bool
-	users    atomic.Int64
+	status  Status
+	file    *os.File
+	sealed  []byte        // the whole of it, where it cannot shrink; it is only read
+	guarded *mmap.Guarded // otherwise
+	users   atomic.Int64
 }
 
 func openNamed(dir, name, key string, offset, size uint64) (*region, error) {
@@ -32,16 +32,22 @@ func openNamed(dir, name, key string, offset, size uint64) (*region, error) {
 	if err != nil {
 		return nil, unable
 	}
+	f := os.NewFile(uintptr(fd), key)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		_ = unix.Close(fd)
+		_ = f.Close()
 		return nil, unable
 	}
 	if size == 0 || offset > uint64(st.Size) || size > uint64(st.Size)-offset {
-		_ = unix.Close(fd)
+		_ = f.Close()
 		return nil, infer.Errorf(infer.InvalidArgument, "failed to register shared memory region '%s': invalid args", name)
 	}
-	r := &region{fd: fd, status: Status{Name: name, Key: key, Offset: offset, ByteSize: size}}
+	guarded, err := mmap.MapGuarded(f, int64(offset), int64(size))
+	if err != nil {
+		_ = f.Close()
+		return nil, infer.Errorf(infer.Internal, "failed to register shared memory region '%s': %v", name, err)
+	}
+	r := &region{file: f, guarded: guarded, status: Status{Name: name, Key: key, Offset: offset, ByteSize: size}}
 	r.users.Store(1)
 	return r, nil
 }
@@ -67,63 +73,53 @@ func adopt(name string, fd int, size uint64) (*region, error) {
 		_ = unix.Close(dup)
 		return nil, refuse(err.Error())
 	}
-	r := &region{fd: dup, mapped: mem, readOnly: true, status: Status{Name: name, ByteSize: size}}
+	r := &region{file: os.NewFile(uintptr(dup), name), sealed: mem, status: Status{Name: name, ByteSize: size}}
 	r.users.Store(1)
 	return r, nil
 }
 
-func (r *region) read(dst []byte, offset uint64) error {
-	for done := 0; done < len(dst); {
-		n, err := unix.Pread(r.fd, dst[done:], int64(r.status.Offset+offset)+int64(done))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err == nil && n == 0 {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return r.lost(err)
-		}
-		done += n
+func (r *region) bytes() []byte {
+	if r.sealed != nil {
+		return r.sealed
 	}
-	return nil
+	return r.guarded.Bytes()
 }
 
-// write never makes the object longer again: what its owner cut off is an error, as it is for read.
-func (r *region) write(src []byte, offset uint64) error {
-	at := int64(r.status.Offset + offset)
+// intact is nil as long as nothing of the region was missing when it was touched.
+func (r *region) intact() error {
+	if r.guarded == nil || !r.guarded.Lost() {
+		return nil
+	}
+	return r.lost()
+}
+
+// whole is nil when the object is still as long as it was.
+func (r *region) whole() error {
+	if r.guarded == nil {
+		return nil
+	}
 	var st unix.Stat_t
-	if err := unix.Fstat(r.fd, &st); err != nil {
-		return r.lost(err)
+	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil || uint64(st.Size) < r.status.Offset+r.status.ByteSize {
+		return r.lost()
 	}
-	if at+int64(len(src)) > st.Size {
-		return r.lost(io.ErrUnexpectedEOF)
-	}
-	for done := 0; done < len(src); {
-		n, err := unix.Pwrite(r.fd, src[done:], at+int64(done))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return r.lost(err)
-		}
-		done += n
-	}
-	return nil
+	return r.intact()
 }
 
-func (r *region) lost(err error) error {
-	return infer.Errorf(infer.InvalidArgument, "shared memory region '%s' is shorter than it was when it was registered: %v", r.status.Name, err)
+func (r *region) lost() error {
+	return infer.Errorf(infer.InvalidArgument,
+		"shared memory region '%s' is shorter than it was when it was registered, or its file system is full: unregister it and register it anew", r.status.Name)
 }
 
 func (r *region) release() {
 	if r.users.Add(-1) > 0 {
 		return
 	}
-	if r.mapped != nil {
-		_ = unix.Munmap(r.mapped)
+	if r.guarded != nil {
+		_ = r.guarded.Close()
+	} else {
+		_ = unix.Munmap(r.sealed)
 	}
-	_ = unix.Close(r.fd)
+	_ = r.file.Close()
 }
 
 // Mapping is a region's memory in the way api/frame reads it.

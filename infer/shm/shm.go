@@ -5,9 +5,10 @@
 // sealed memory by descriptor instead, and nobody else can name what was given there: a Registry belongs to
 // one listener.
 //
-// A client that keeps its object may cut it short at any moment, and a process that touches mapped memory
-// behind the new end is killed. Regions that cannot shrink (sealed) are therefore mapped and read in place;
-// all others are read and written by system calls, which fail with an error instead.
+// Tensors are read and written where they lie, no matter who made the memory. A client that keeps its object may
+// cut it short at any moment; then the requests that use it fail, and nothing else does (see mmap.Guarded).
+// It may also write while a model reads: numbers change under the model, which is the client's own loss, but
+// strings, whose lengths are checked before they are used, are copied first.
 package shm
 
 import (
@@ -27,7 +28,7 @@ const reservedPrefix = "triton_python_backend_shm_region_"
 type Config struct {
 	// AllowNamed lets clients register POSIX objects by name.
 	AllowNamed bool
-	// Pool lends the memory for regions that cannot be used in place; nil allocates.
+	// Pool lends the memory for what cannot be used in place; nil allocates.
 	Pool *tensor.Pool
 	// Dir is where POSIX objects are; empty means /dev/shm.
 	Dir string
@@ -152,34 +153,39 @@ func (r *Registry) Status(name string) ([]Status, error) {
 	return all, nil
 }
 
-// Input lends size bytes of a region to be read. The caller releases the lease.
+// Input lends size bytes of a region to be read in place. The caller releases the lease, and asks Intact
+// before it believes in what came of the bytes.
 func (r *Registry) Input(name string, offset, size uint64) (*Lease, error) {
+	return r.lease(name, offset, size)
+}
+
+// Stable is Input for bytes that must not change while they are read: a copy, unless the region is sealed.
+func (r *Registry) Stable(name string, offset, size uint64) (*Lease, error) {
 	l, err := r.lease(name, offset, size)
-	if err != nil || l.Bytes != nil {
+	if err != nil || l.region.sealed != nil {
 		return l, err
 	}
 	l.buf = r.cfg.Pool.Get(int(size))
+	copy(l.buf.Bytes, l.Bytes)
 	l.Bytes = l.buf.Bytes
-	if err := l.region.read(l.Bytes, offset); err != nil {
+	if err := l.Intact(); err != nil {
 		l.Release()
 		return nil, err
 	}
 	return l, nil
 }
 
-// Output lends size bytes to be written. What was written reaches the region with Commit. The caller
-// releases the lease.
+// Output lends size bytes to be written in place. The caller releases the lease, and asks Intact when it has
+// written.
 func (r *Registry) Output(name string, offset, size uint64) (*Lease, error) {
 	l, err := r.lease(name, offset, size)
 	if err != nil {
 		return nil, err
 	}
-	if l.region.readOnly {
+	if l.region.sealed != nil {
 		l.Release()
 		return nil, infer.Errorf(infer.InvalidArgument, "shared memory region '%s' cannot be written", name)
 	}
-	l.buf = r.cfg.Pool.Get(int(size))
-	l.Bytes = l.buf.Bytes
 	return l, nil
 }
 
@@ -203,9 +209,11 @@ func (r *Registry) lease(name string, offset, size uint64) (*Lease, error) {
 		l.Release()
 		return nil, infer.Errorf(infer.InvalidArgument, "Invalid offset + byte size for shared memory region: '%s'", name)
 	}
-	if reg.mapped != nil {
-		l.Bytes = reg.mapped[offset : offset+size : offset+size]
+	if err := reg.whole(); err != nil {
+		l.Release()
+		return nil, err
 	}
+	l.Bytes = reg.bytes()[offset : offset+size : offset+size]
 	return l, nil
 }
 
@@ -219,7 +227,7 @@ func (r *Registry) allowed() error {
 
 // Lease is the use of a part of a region by one request.
 type Lease struct {
-	// Bytes are the region's own where it cannot shrink, otherwise a copy.
+	// Bytes are the region's own, or Stable's copy.
 	Bytes []byte
 
 	region *region
@@ -227,16 +235,27 @@ type Lease struct {
 	buf    *tensor.Buffer
 }
 
-// Commit writes the first n bytes of an output's lease to its region.
-func (l *Lease) Commit(n int) error { return l.region.write(l.Bytes[:n], l.offset) }
+// Intact tells whether all that was read and written through the region so far was really there. Nil is
+// allowed, and intact.
+func (l *Lease) Intact() error {
+	if l == nil {
+		return nil
+	}
+	return l.region.intact()
+}
+
+// Lends tells whether data is a part of the region itself, which its owner may change until the release.
+func (l *Lease) Lends(data []byte) bool {
+	return l != nil && l.buf == nil && l.region.guarded != nil && tensor.Within(data, l.Bytes)
+}
 
 // Frame returns the memory of the whole region and the lease's offset in it when the region came by
 // descriptor, and false otherwise.
 func (l *Lease) Frame() (m Mapping, offset uint64, ok bool) {
-	if l.region.mapped == nil {
+	if l.region.sealed == nil {
 		return nil, 0, false
 	}
-	return Mapping(l.region.mapped), l.offset, true
+	return Mapping(l.region.sealed), l.offset, true
 }
 
 // Release ends the use, exactly once. Nil is allowed.

@@ -109,35 +109,59 @@ func TestX3UseWithinTheRegionOnly(t *testing.T) {
 	wantError(t, err, infer.InvalidArgument, "Invalid offset + byte size for shared memory region: 'r'")
 }
 
-func TestX3OutputReachesTheObjectOnCommit(t *testing.T) {
+func TestX3RegionsAreUsedInPlace(t *testing.T) {
 	dir := t.TempDir()
 	path := object(t, dir, "obj", []byte("0123456789"))
-	r := shm.New(shm.Config{AllowNamed: true, Dir: dir, Pool: new(tensor.Pool)})
+	pool := new(tensor.Pool)
+	r := shm.New(shm.Config{AllowNamed: true, Dir: dir, Pool: pool})
 	defer r.Drop("")
 	if err := r.Register("r", "obj", 2, 6); err != nil {
 		t.Fatal(err)
 	}
-	l, err := r.Output("r", 1, 4)
+	in, err := r.Input("r", 1, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(l.Bytes, "abcd")
-	if err := l.Commit(3); err != nil {
+	defer in.Release()
+	out, err := r.Output("r", 1, 4)
+	if err != nil {
 		t.Fatal(err)
 	}
-	l.Release()
+	defer out.Release()
+	copy(out.Bytes, "abc")
 	if got, _ := os.ReadFile(path); string(got) != "012abc6789" {
-		t.Errorf("got %q", got)
+		t.Errorf("the object holds %q", got)
+	}
+	if string(in.Bytes) != "abc67" || !in.Lends(in.Bytes[4:]) || in.Lends([]byte("abc67")) || pool.Total() != 0 {
+		t.Errorf("the input is %q, and %d bytes were copied", in.Bytes, pool.Total())
+	}
+	stable, err := r.Stable("r", 1, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stable.Release()
+	copy(out.Bytes, "xyz")
+	if string(stable.Bytes) != "abc67" || stable.Lends(stable.Bytes) || in.Intact() != nil || out.Intact() != nil || stable.Intact() != nil {
+		t.Errorf("what should be stable is %q", stable.Bytes)
 	}
 }
 
 func TestX3TruncatedRegionIsAnErrorNotACrash(t *testing.T) {
+	const text = "shared memory region 'r' is shorter than it was when it was registered, or its file system is full: unregister it and register it anew"
 	dir := t.TempDir()
 	path := object(t, dir, "obj", make([]byte, 8192))
 	pool := new(tensor.Pool)
 	r := shm.New(shm.Config{AllowNamed: true, Dir: dir, Pool: pool})
 	defer r.Drop("")
-	if err := r.Register("r", "obj", 0, 8192); err != nil {
+	register := func() {
+		t.Helper()
+		if err := r.Register("r", "obj", 0, 8192); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register()
+	in, err := r.Input("r", 0, 8192)
+	if err != nil {
 		t.Fatal(err)
 	}
 	out, err := r.Output("r", 0, 8192)
@@ -147,16 +171,35 @@ func TestX3TruncatedRegionIsAnErrorNotACrash(t *testing.T) {
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Input("r", 0, 8192); infer.CodeOf(err) != infer.InvalidArgument {
-		t.Errorf("read: got %v", err)
+	if in.Bytes[8000] != 0 {
+		t.Error("what is gone is not zero")
 	}
-	if err := out.Commit(8192); infer.CodeOf(err) != infer.InvalidArgument {
-		t.Errorf("write: got %v", err)
-	}
+	out.Bytes[8000] = 1
+	wantError(t, in.Intact(), infer.InvalidArgument, text)
+	wantError(t, out.Intact(), infer.InvalidArgument, text)
 	if st, _ := os.Stat(path); st.Size() != 10 {
 		t.Errorf("the object grew to %d bytes again", st.Size())
 	}
+	for name, lend := range map[string]func(string, uint64, uint64) (*shm.Lease, error){"input": r.Input, "output": r.Output, "stable": r.Stable} {
+		_, err := lend("r", 0, 1)
+		t.Log(name)
+		wantError(t, err, infer.InvalidArgument, text)
+	}
+	// Grown again it is still lost: its pages are no longer the client's. Registered anew it is whole.
+	if err := os.Truncate(path, 8192); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Input("r", 0, 1)
+	wantError(t, err, infer.InvalidArgument, text)
+	in.Release()
 	out.Release()
+	r.Drop("r")
+	register()
+	again, err := r.Input("r", 0, 8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Release()
 	if n := pool.Lent(); n != 0 {
 		t.Errorf("%d buffers were not released", n)
 	}

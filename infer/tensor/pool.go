@@ -19,6 +19,7 @@ const (
 type Pool struct {
 	classes [maxClass + 1]sync.Pool
 	lent    atomic.Int64
+	total   atomic.Int64 // bytes ever lent
 }
 
 // Buffer is lent memory. Bytes has the length asked for and arbitrary content.
@@ -35,9 +36,13 @@ func (p *Pool) Get(n int) *Buffer {
 		class = bits.Len(uint(n - 1))
 	}
 	if p == nil || class > maxClass {
+		if p != nil {
+			p.total.Add(int64(n))
+		}
 		return &Buffer{Bytes: AsBytes(make([]uint64, (n+7)/8))[:n], class: -1}
 	}
 	p.lent.Add(1)
+	p.total.Add(int64(n))
 	if b, ok := p.classes[class].Get().(*Buffer); ok {
 		b.Bytes = b.Bytes[:n]
 		b.pool = p
@@ -66,3 +71,6 @@ func (b *Buffer) Release() {
 
 // Lent is the number of buffers not yet released, for tests and gauges.
 func (p *Pool) Lent() int64 { return p.lent.Load() }
+
+// Total is the number of bytes ever lent, so that a test can tell that something was not copied.
+func (p *Pool) Total() int64 { return p.total.Load() }

@@ -60,6 +60,15 @@ func SameMemory(a, b []byte) bool {
 	return len(a) > 0 && len(b) > 0 && unsafe.SliceData(a) == unsafe.SliceData(b)
 }
 
+// Within tells whether part begins inside of whole.
+func Within(part, whole []byte) bool {
+	if len(part) == 0 || len(whole) == 0 {
+		return false
+	}
+	at, begin := uintptr(unsafe.Pointer(unsafe.SliceData(part))), uintptr(unsafe.Pointer(unsafe.SliceData(whole)))
+	return at >= begin && at-begin < uintptr(len(whole))
+}
+
 func littleEndian() bool {
 	return binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 }

@@ -2,6 +2,7 @@ package v2grpc
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/vedette/vedette/infer"
+	"github.com/vedette/vedette/infer/shm"
 	"github.com/vedette/vedette/infer/tensor"
 )
 
@@ -33,7 +35,7 @@ type answer struct {
 // encode writes a response. It takes over the response and, when it is the last one, the call: both are
 // released when the transport has sent their bytes, or at once on an error.
 func (a answer) encode() (encoded, error) {
-	if err := a.commit(); err != nil {
+	if err := a.settle(); err != nil {
 		a.release()
 		return nil, err
 	}
@@ -144,27 +146,38 @@ func (a answer) data(i int) []byte {
 	return a.resp.Outputs[i].Data
 }
 
-// commit writes to the regions what belongs there.
-func (a answer) commit() error {
-	if len(a.call.into) == 0 || a.resp == nil {
+// settle puts outputs where they belong: into regions, and out of the regions of inputs what goes into the
+// message, since their owner could still change it. It fails if any of the regions turned out to be gone.
+func (a answer) settle() error {
+	if a.resp == nil || !a.call.shared {
 		return nil
 	}
 	for i := range a.resp.Outputs {
+		out := &a.resp.Outputs[i]
 		j := a.into(i)
 		if j < 0 {
+			if slices.ContainsFunc(a.call.leases, func(l *shm.Lease) bool { return l.Lends(out.Data) }) {
+				own := a.resp.Alloc(len(out.Data))
+				copy(own, out.Data)
+				out.Data = own
+			}
 			continue
 		}
-		lease, data := a.call.into[j], a.resp.Outputs[i].Data
-		if len(data) > len(lease.Bytes) {
+		lease := a.call.into[j]
+		if len(out.Data) > len(lease.Bytes) {
 			return infer.Errorf(infer.Internal,
 				"shared memory size specified with the request for output '%s' (%d bytes) should be at least %d bytes to hold the results",
-				a.resp.Outputs[i].Name, len(lease.Bytes), len(data))
+				out.Name, len(lease.Bytes), len(out.Data))
 		}
-		if !tensor.SameMemory(data, lease.Bytes) {
-			copy(lease.Bytes, data)
+		if !tensor.SameMemory(out.Data, lease.Bytes) {
+			copy(lease.Bytes, out.Data)
 		}
-		if err := lease.Commit(len(data)); err != nil {
-			return err
+	}
+	for _, leases := range [...][]*shm.Lease{a.call.leases, a.call.into} {
+		for _, l := range leases {
+			if err := l.Intact(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -37,6 +37,7 @@ type call struct {
 	into    []*shm.Lease // of outputs; nil where the output goes into the message
 	buffers []*tensor.Buffer
 	frames  []frameCheck
+	shared  bool // some of its tensors are in shared memory
 	wantEnd bool // the client asked for an empty final response
 
 	// users counts the request itself, until its final reply was dealt with, and each of its responses:
@@ -134,7 +135,7 @@ func (c *call) free() {
 	clear(c.tensors)
 	clear(c.specs)
 	c.message = nil
-	c.model, c.version, c.id, c.wantEnd = "", "", "", false
+	c.model, c.version, c.id, c.wantEnd, c.shared = "", "", "", false, false
 	c.params, c.inputs, c.outputs, c.raw = c.params[:0], c.inputs[:0], c.outputs[:0], c.raw[:0]
 	c.shapes, c.allParams, c.tensors, c.specs = c.shapes[:0], c.allParams[:0], c.tensors[:0], c.specs[:0]
 	c.leases, c.into, c.buffers, c.frames = c.leases[:0], c.into[:0], c.buffers[:0], c.frames[:0]

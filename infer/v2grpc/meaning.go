@@ -189,11 +189,15 @@ func (c *call) inputData(in *wireInput, t tensor.DataType, next *int) ([]byte, e
 		return nil, err
 	}
 	if place.name != "" {
-		lease, err := c.server.cfg.Regions.Input(place.name, place.offset, place.size)
+		lend := c.server.cfg.Regions.Input
+		if t == tensor.Bytes {
+			lend = c.server.cfg.Regions.Stable
+		}
+		lease, err := lend(place.name, place.offset, place.size)
 		if err != nil {
 			return nil, err
 		}
-		c.leases = append(c.leases, lease)
+		c.leases, c.shared = append(c.leases, lease), true
 		if in.hasContents {
 			return nil, infer.Errorf(infer.InvalidArgument,
 				"unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'", in.name, c.model)
@@ -291,6 +295,7 @@ func (c *call) resolveOutputs() error {
 		}
 		c.into = append(c.into, lease)
 		if lease != nil {
+			c.shared = true
 			spec.Into = lease.Bytes
 		}
 		c.specs = append(c.specs, spec)

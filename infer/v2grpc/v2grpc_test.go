@@ -345,7 +345,8 @@ func TestP19CancelledCallReachesTheModel(t *testing.T) {
 	s.models.held["h"] = make(chan struct{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := s.ModelInfer(ctx, req); status.Code(err) != codes.DeadlineExceeded {
+	// Whichever end sees the deadline first tells.
+	if _, err := s.ModelInfer(ctx, req); status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Canceled {
 		t.Errorf("got %v", err)
 	}
 	if err := s.stop(); err != nil { // returns only when the handler has

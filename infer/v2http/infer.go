@@ -2,9 +2,11 @@ package v2http
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/vedette/vedette/infer"
+	"github.com/vedette/vedette/infer/shm"
 	"github.com/vedette/vedette/infer/tensor"
 )
 
@@ -138,6 +140,9 @@ func (c *call) respond(w http.ResponseWriter, req *http.Request, resp *infer.Res
 	}
 	b = append(b, "]}"...)
 	c.answer, c.pieces, pieces[0] = b, pieces, b
+	if err := c.intact(); err != nil {
+		return err
+	}
 	return c.write(w, req, pieces, len(b))
 }
 
@@ -154,6 +159,9 @@ func (c *call) appendOutput(b []byte, t *tensor.Tensor) (text, tail []byte, err 
 	b = closeList(b, first)
 	binary := c.binary
 	i, want := c.wanted(t.Name)
+	if want == nil || c.into[i] == nil {
+		c.own(t)
+	}
 	if want != nil {
 		if c.into[i] != nil {
 			return append(b, '}'), nil, c.commit(i, t)
@@ -191,7 +199,30 @@ func (c *call) commit(i int, t *tensor.Tensor) error {
 	if !tensor.SameMemory(t.Data, lease.Bytes) {
 		copy(lease.Bytes, t.Data)
 	}
-	return lease.Commit(len(t.Data))
+	return nil
+}
+
+// own copies an output that goes into the message out of the region of an input, whose owner could still change it.
+func (c *call) own(t *tensor.Tensor) {
+	if !slices.ContainsFunc(c.leases, func(l *shm.Lease) bool { return l.Lends(t.Data) }) {
+		return
+	}
+	b := c.server.cfg.Pool.Get(len(t.Data))
+	c.buffers = append(c.buffers, b)
+	copy(b.Bytes, t.Data)
+	t.Data = b.Bytes
+}
+
+// intact tells whether everything in shared memory was really there.
+func (c *call) intact() error {
+	for _, leases := range [...][]*shm.Lease{c.leases, c.into} {
+		for _, l := range leases {
+			if err := l.Intact(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func appendValue(b []byte, v any) []byte {

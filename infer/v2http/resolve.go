@@ -72,7 +72,11 @@ func (c *call) inputData(in *input, t tensor.DataType, model string) ([]byte, er
 		if !in.memory.hasSize {
 			return nil, invalid("'%s' is required with '%s' for input '%s'", paramSize, paramRegion, in.name)
 		}
-		lease, err := c.server.cfg.Regions.Input(in.memory.name, in.memory.offset, in.memory.size)
+		lend := c.server.cfg.Regions.Input
+		if t == tensor.Bytes {
+			lend = c.server.cfg.Regions.Stable
+		}
+		lease, err := lend(in.memory.name, in.memory.offset, in.memory.size)
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,8 @@
 //
 // Create makes a memfd sealed against shrinking, growing and any further writable mapping, so that
 // whoever receives its descriptor can read it without a guard and cannot write it. Open maps
-// such a descriptor and refuses one that lacks the seals. It is the only package that says unsafe.
+// such a descriptor and refuses one that lacks the seals. MapGuarded maps a file that its owner may still cut
+// short: whoever touches what is gone finds zeros and a mark instead of the end of the process.
 package mmap
 
 import (
