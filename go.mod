@@ -40,6 +40,7 @@ require (
 
 require (
 	filippo.io/hpke v0.4.0 // indirect
+	github.com/abema/go-mp4 v1.7.1 // indirect
 	github.com/andybalholm/brotli v1.2.6 // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect

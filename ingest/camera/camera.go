@@ -131,7 +131,7 @@ func New(cfg Config) *Camera {
 	}
 	cfg.Logger = cfg.Logger.With(slog.String("camera", cfg.Camera.Name))
 	c := &Camera{cfg: cfg, updates: make(chan ingest.Camera, 1), current: cfg.Camera}
-	c.units.limit = preRoll(cfg.Camera.PreRollBytes)
+	c.units.setLimit(cfg.Camera.PreRollBytes)
 	return c
 }
 
@@ -245,7 +245,7 @@ func (c *Camera) settings() ingest.Camera {
 
 // adopt makes settings current, and those that can change in flight take effect.
 func (c *Camera) adopt(want ingest.Camera) {
-	c.units.setLimit(preRoll(want.PreRollBytes))
+	c.units.setLimit(want.PreRollBytes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current = want
@@ -332,6 +332,16 @@ func (c *Camera) WatchUnits(w UnitWatcher, preRoll time.Duration) { c.units.watc
 
 // UnwatchUnits stops it.
 func (c *Camera) UnwatchUnits(w UnitWatcher) { c.units.unwatch(w) }
+
+// UnitsFrom returns where the pre-roll ring holds the last keyframe at or before a capture time, or the oldest it
+// has; false when the camera keeps no access units.
+func (c *Camera) UnitsFrom(at time.Time) (place uint64, kept bool) { return c.units.from(at) }
+
+// NextUnit returns the unit at a place of the ring and the place behind it; a unit behind units that were lost says so.
+// A nil unit says that it has not come yet: more is closed when it has.
+func (c *Camera) NextUnit(place uint64) (unit *Coded, behind uint64, more <-chan struct{}) {
+	return c.units.next(place)
+}
 
 // LatestFrame tells which picture Latest would copy, and by which settings, counted from 1: the same picture looks
 // otherwise when the masks have changed.

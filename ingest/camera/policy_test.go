@@ -126,7 +126,7 @@ func TestThePreRollBeginsWithAKeyframeAndFitsItsBytes(t *testing.T) {
 	if last := w.got[len(w.got)-1].Number; last != 40 {
 		t.Errorf("live goes on with %d", last)
 	}
-	u.setLimit(0)
+	u.setLimit(-1)
 	if len(u.ring) != 0 {
 		t.Error("no limit, but a ring")
 	}

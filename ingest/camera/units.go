@@ -30,8 +30,11 @@ type UnitWatcher interface {
 type units struct {
 	mu       sync.Mutex // guards everything below
 	limit    int64
+	span     time.Duration // the ring covers no more; 0: no bound
 	ring     []Coded
+	first    uint64 // units that were in the ring before its first
 	bytes    int64
+	grown    chan struct{} // closed when a unit is added; nil: nobody waits
 	watchers map[UnitWatcher]*watcher
 	dropped  uint64
 }
@@ -41,18 +44,14 @@ type watcher struct {
 	lost    bool // the next unit follows a gap
 }
 
-// preRoll returns the ring's size for a camera's setting.
-func preRoll(setting int64) int64 {
-	if setting == 0 {
-		return 8 << 20
-	}
-	return max(setting, 0)
-}
-
-func (u *units) setLimit(bytes int64) {
+// setLimit sets the ring's size by a camera's setting.
+func (u *units) setLimit(setting int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.limit = bytes
+	u.limit, u.span = max(setting, 0), 0
+	if setting == 0 {
+		u.limit, u.span = 8<<20, 30*time.Second
+	}
 	u.trimLocked()
 }
 
@@ -63,6 +62,10 @@ func (u *units) add(c Coded) {
 		u.ring = append(u.ring, c)
 		u.bytes += int64(len(c.Unit.Data))
 		u.trimLocked()
+		if u.grown != nil {
+			close(u.grown)
+			u.grown = nil
+		}
 	}
 	for w, state := range u.watchers {
 		if state.waiting && !c.Unit.Keyframe {
@@ -84,19 +87,62 @@ func (u *units) add(c Coded) {
 // begins with a keyframe; a group larger than the ring is cut.
 func (u *units) trimLocked() {
 	drop := 0
-	for u.bytes > u.limit && drop < len(u.ring) {
+	if n := len(u.ring); n > 0 && u.span > 0 {
+		// A group goes when the one behind it covers the time by itself.
+		oldest := u.ring[n-1].Capture.Add(-u.span)
+		for i := 1; i < n && !u.ring[i].Capture.After(oldest); i++ {
+			if u.ring[i].Unit.Keyframe {
+				drop = i
+			}
+		}
+	}
+	for i := range drop {
+		u.bytes -= int64(len(u.ring[i].Unit.Data))
+	}
+	for drop < len(u.ring) && (u.bytes > u.limit || drop > 0 && !u.ring[drop].Unit.Keyframe) {
 		u.bytes -= int64(len(u.ring[drop].Unit.Data))
 		drop++
 	}
 	if drop == 0 {
 		return
 	}
-	for drop < len(u.ring) && !u.ring[drop].Unit.Keyframe {
-		u.bytes -= int64(len(u.ring[drop].Unit.Data))
-		drop++
-	}
 	clear(u.ring[:drop])
-	u.ring = u.ring[drop:]
+	u.ring, u.first = u.ring[drop:], u.first+uint64(drop)
+}
+
+// from returns the place of the last keyframe at or before a capture time, else of the oldest keyframe; false when
+// nothing is kept.
+func (u *units) from(at time.Time) (place uint64, kept bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	found := len(u.ring)
+	for i, c := range slices.Backward(u.ring) {
+		if c.Unit.Keyframe {
+			found = i
+			if !c.Capture.After(at) {
+				break
+			}
+		}
+	}
+	return u.first + uint64(found), u.limit > 0
+}
+
+// next returns the unit at a place and the place behind it. When the ring has lost the place, the unit is the oldest one
+// there is, marked as behind a gap. A nil unit says to wait for more.
+func (u *units) next(place uint64) (unit *Coded, behind uint64, more <-chan struct{}) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	lost := place < u.first
+	place = max(place, u.first)
+	if i := int(place - u.first); i < len(u.ring) {
+		c := u.ring[i]
+		c.Unit.Lost = c.Unit.Lost || lost
+		return &c, place + 1, nil
+	}
+	if u.grown == nil {
+		u.grown = make(chan struct{})
+	}
+	return nil, place, u.grown
 }
 
 // watch begins with the newest keyframe at least roll ago; without roll, with the next keyframe... unless

@@ -130,7 +130,7 @@ func (c *Client) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect to the ingest sidecar: %w", err)
 	}
-	l := &link{msg: unixmsg.New(raw.(*net.UnixConn)), pictures: map[uint64]chan *ingestv1.Picture{}, probes: map[uint64]chan *ingestv1.Probe{}}
+	l := &link{msg: unixmsg.New(raw.(*net.UnixConn)), pictures: map[uint64]chan *ingestv1.Picture{}, probes: map[uint64]chan *ingestv1.Probe{}, spans: map[uint64]*span{}}
 	stop := context.AfterFunc(ctx, func() { _ = l.msg.Close() })
 	defer stop()
 	err = c.talk(l)
@@ -220,6 +220,8 @@ func (c *Client) handle(l *link, m *ingestv1.FromIngest, files []*os.File) {
 		l.answer(m.Picture)
 	case *ingestv1.FromIngest_Probe:
 		l.answerProbe(m.Probe)
+	case *ingestv1.FromIngest_AccessUnits:
+		l.answerSpan(m.AccessUnits)
 	case *ingestv1.FromIngest_CameraStatus:
 		call(h.Camera, m.CameraStatus)
 	case *ingestv1.FromIngest_SlotsClosed:

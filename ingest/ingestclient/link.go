@@ -17,6 +17,7 @@ type link struct {
 	asked    uint64
 	pictures map[uint64]chan *ingestv1.Picture
 	probes   map[uint64]chan *ingestv1.Probe
+	spans    map[uint64]*span
 	ended    bool
 }
 
@@ -66,6 +67,7 @@ func (l *link) forget(id uint64) {
 	defer l.mu.Unlock()
 	delete(l.pictures, id)
 	delete(l.probes, id)
+	delete(l.spans, id)
 }
 
 func (l *link) answer(p *ingestv1.Picture) {
@@ -97,6 +99,10 @@ func (l *link) end() {
 	for _, ch := range l.probes {
 		close(ch)
 	}
+	for _, s := range l.spans {
+		s.put(nil)
+	}
+	clear(l.spans)
 	clear(l.pictures)
 	clear(l.probes)
 }

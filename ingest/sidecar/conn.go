@@ -15,8 +15,6 @@ import (
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest"
-	"github.com/vedette/vedette/ingest/bitstream"
-	"github.com/vedette/vedette/ingest/camera"
 	"github.com/vedette/vedette/ingest/framebus"
 	"github.com/vedette/vedette/ingest/wire"
 	"github.com/vedette/vedette/internal/unixmsg"
@@ -36,6 +34,7 @@ type conn struct {
 	leases    map[uint64]*framebus.Bus   // of the notices sent
 	rolls     map[string]time.Duration   // access units wished for, and how far back
 	units     map[string]*unitWatcher    // access units watched
+	spans     map[uint64]func()          // ends a span of access units
 	buses     map[*framebus.Bus]struct{} // watched
 	ended     bool
 }
@@ -44,7 +43,7 @@ type conn struct {
 func (s *Sidecar) serve(ctx context.Context, raw *net.UnixConn) {
 	c := &conn{
 		s: s, msg: unixmsg.New(raw), out: newOutbox(), only: map[string]int{}, leases: map[uint64]*framebus.Bus{},
-		rolls: map[string]time.Duration{}, units: map[string]*unitWatcher{}, buses: map[*framebus.Bus]struct{}{},
+		rolls: map[string]time.Duration{}, units: map[string]*unitWatcher{}, spans: map[uint64]func(){}, buses: map[*framebus.Bus]struct{}{},
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -166,6 +165,8 @@ func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {
 		c.wg.Go(func() { c.probe(ctx, m.GetProbe) })
 	case *ingestv1.ToIngest_WatchAccessUnits:
 		c.watchUnits(m.WatchAccessUnits)
+	case *ingestv1.ToIngest_GetAccessUnits:
+		c.getUnits(ctx, m.GetAccessUnits)
 	}
 }
 
@@ -254,78 +255,4 @@ func (c *conn) LeaseEnded(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.leases, id)
-}
-
-// watchUnits begins or ends a camera's access units.
-func (c *conn) watchUnits(m *ingestv1.WatchAccessUnits) {
-	c.mu.Lock()
-	old := c.units[m.GetCamera()]
-	delete(c.units, m.GetCamera())
-	c.mu.Unlock()
-	if old != nil {
-		old.camera.UnwatchUnits(old)
-	}
-	c.mu.Lock()
-	c.rolls[m.GetCamera()] = time.Duration(m.GetPreRollNs())
-	if m.GetStop() {
-		delete(c.rolls, m.GetCamera())
-	}
-	c.mu.Unlock()
-	if e := c.s.entry(m.GetCamera()); e != nil {
-		c.followUnits(e)
-	}
-}
-
-// followUnits watches a camera's access units if the client wishes.
-func (c *conn) followUnits(e *entry) {
-	c.mu.Lock()
-	roll, want := c.rolls[e.name]
-	if !want || c.ended {
-		c.mu.Unlock()
-		return
-	}
-	w := &unitWatcher{out: c.out, camera: e.camera, name: e.name}
-	c.units[e.name] = w
-	c.mu.Unlock()
-	e.camera.WatchUnits(w, roll)
-	c.mu.Lock()
-	ended := c.ended
-	c.mu.Unlock()
-	if ended { // between the two locks
-		e.camera.UnwatchUnits(w)
-	}
-}
-
-// unitWatcher hands one camera's access units to one client.
-type unitWatcher struct {
-	out    *outbox
-	camera *camera.Camera
-	name   string
-	epoch  *ingest.Epoch // described last; used by the camera alone
-	stream ingest.Stream
-}
-
-// Coded is part of camera.UnitWatcher.
-func (w *unitWatcher) Coded(c camera.Coded) bool {
-	u := &ingestv1.AccessUnit{
-		Camera: w.name, StreamEpoch: c.Epoch.ID, Number: c.Number, Keyframe: c.Unit.Keyframe, RtpTicks: int64(c.Unit.Ticks),
-		CaptureTimeNs: c.Capture.UnixNano(), ReceiveTimeNs: c.Unit.Received.Wall.UnixNano(), Discontinuity: c.Unit.Lost,
-	}
-	if c.Stream.Codec == ingest.H264 || c.Stream.Codec == ingest.H265 {
-		u.Units = bitstream.Units(c.Unit.Data)
-	} else {
-		u.Units = [][]byte{c.Unit.Data}
-	}
-	if w.epoch != c.Epoch || w.stream != c.Stream {
-		a := bitstream.NewAssembler(c.Stream.Codec)
-		a.Assemble(u.Units)
-		if !w.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_StreamDescription{StreamDescription: &ingestv1.StreamDescription{
-			Camera: w.name, StreamEpoch: c.Epoch.ID, Codec: ingestv1.Codec(c.Stream.Codec), Width: wire.Side(c.Stream.Width), Height: wire.Side(c.Stream.Height),
-			ParameterSets: a.ParameterSets(), Masked: c.Masked,
-		}}}, nil) {
-			return false
-		}
-		w.epoch, w.stream = c.Epoch, c.Stream
-	}
-	return w.out.putUnit(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_AccessUnit{AccessUnit: u}}, len(c.Unit.Data))
 }

@@ -21,6 +21,7 @@ type outbox struct {
 	bytes   int // of access units
 	closed  bool
 	changed sync.Cond
+	room    sync.Cond // bytes went down
 }
 
 type letter struct {
@@ -36,7 +37,7 @@ const (
 
 func newOutbox() *outbox {
 	o := &outbox{status: map[string]*letter{}, counts: map[string]*letter{}}
-	o.changed.L = &o.mu
+	o.changed.L, o.room.L = &o.mu, &o.mu
 	return o
 }
 
@@ -53,6 +54,21 @@ func (o *outbox) putUnit(m *ingestv1.FromIngest, bytes int) bool {
 	defer o.mu.Unlock()
 	if o.bytes > 0 && o.bytes+bytes > maxUnitBytes {
 		return false
+	}
+	if !o.putLocked(&letter{message: m, bytes: bytes}) {
+		return false
+	}
+	o.bytes += bytes
+	return true
+}
+
+// waitUnit adds an access unit once there is room, leaving half of it to those who cannot wait; false when the client
+// has been given up.
+func (o *outbox) waitUnit(m *ingestv1.FromIngest, bytes int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.closed && o.bytes > 0 && o.bytes+bytes > maxUnitBytes/2 {
+		o.room.Wait()
 	}
 	if !o.putLocked(&letter{message: m, bytes: bytes}) {
 		return false
@@ -131,7 +147,9 @@ func (o *outbox) take() *letter {
 	l := o.queue[0]
 	o.queue[0] = nil
 	o.queue = o.queue[1:]
-	o.bytes -= l.bytes
+	if o.bytes -= l.bytes; l.bytes > 0 {
+		o.room.Broadcast()
+	}
 	if s := l.message.GetCameraStatus(); s != nil {
 		delete(o.status, s.GetCamera())
 	} else if n := l.message.GetCounters(); n != nil {
@@ -155,4 +173,5 @@ func (o *outbox) closeLocked() {
 	}
 	o.queue = nil
 	o.changed.Broadcast()
+	o.room.Broadcast()
 }

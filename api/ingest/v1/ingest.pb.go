@@ -763,6 +763,7 @@ type ToIngest struct {
 	//	*ToIngest_GetPicture
 	//	*ToIngest_WatchAccessUnits
 	//	*ToIngest_GetProbe
+	//	*ToIngest_GetAccessUnits
 	Message       isToIngest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -868,6 +869,15 @@ func (x *ToIngest) GetGetProbe() *GetProbe {
 	return nil
 }
 
+func (x *ToIngest) GetGetAccessUnits() *GetAccessUnits {
+	if x != nil {
+		if x, ok := x.Message.(*ToIngest_GetAccessUnits); ok {
+			return x.GetAccessUnits
+		}
+	}
+	return nil
+}
+
 type isToIngest_Message interface {
 	isToIngest_Message()
 }
@@ -900,6 +910,10 @@ type ToIngest_GetProbe struct {
 	GetProbe *GetProbe `protobuf:"bytes,7,opt,name=get_probe,json=getProbe,proto3,oneof"`
 }
 
+type ToIngest_GetAccessUnits struct {
+	GetAccessUnits *GetAccessUnits `protobuf:"bytes,20,opt,name=get_access_units,json=getAccessUnits,proto3,oneof"`
+}
+
 func (*ToIngest_Hello) isToIngest_Message() {}
 
 func (*ToIngest_SetCameras) isToIngest_Message() {}
@@ -913,6 +927,8 @@ func (*ToIngest_GetPicture) isToIngest_Message() {}
 func (*ToIngest_WatchAccessUnits) isToIngest_Message() {}
 
 func (*ToIngest_GetProbe) isToIngest_Message() {}
+
+func (*ToIngest_GetAccessUnits) isToIngest_Message() {}
 
 // FromIngest is one message from the sidecar to the client.
 type FromIngest struct {
@@ -930,6 +946,7 @@ type FromIngest struct {
 	//	*FromIngest_Counters
 	//	*FromIngest_ClockStep
 	//	*FromIngest_Probe
+	//	*FromIngest_AccessUnits
 	Message       isFromIngest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1071,6 +1088,15 @@ func (x *FromIngest) GetProbe() *Probe {
 	return nil
 }
 
+func (x *FromIngest) GetAccessUnits() *AccessUnits {
+	if x != nil {
+		if x, ok := x.Message.(*FromIngest_AccessUnits); ok {
+			return x.AccessUnits
+		}
+	}
+	return nil
+}
+
 type isFromIngest_Message interface {
 	isFromIngest_Message()
 }
@@ -1119,6 +1145,10 @@ type FromIngest_Probe struct {
 	Probe *Probe `protobuf:"bytes,11,opt,name=probe,proto3,oneof"`
 }
 
+type FromIngest_AccessUnits struct {
+	AccessUnits *AccessUnits `protobuf:"bytes,20,opt,name=access_units,json=accessUnits,proto3,oneof"`
+}
+
 func (*FromIngest_Hello) isFromIngest_Message() {}
 
 func (*FromIngest_CameraStatus) isFromIngest_Message() {}
@@ -1140,6 +1170,8 @@ func (*FromIngest_Counters) isFromIngest_Message() {}
 func (*FromIngest_ClockStep) isFromIngest_Message() {}
 
 func (*FromIngest_Probe) isFromIngest_Message() {}
+
+func (*FromIngest_AccessUnits) isFromIngest_Message() {}
 
 // Hello opens a connection, each side sending one.
 type Hello struct {
@@ -1284,8 +1316,8 @@ type Camera struct {
 	PrivacyMasks []*PrivacyMask `protobuf:"bytes,10,rep,name=privacy_masks,json=privacyMasks,proto3" json:"privacy_masks,omitempty"`
 	// Only for file: addresses.
 	File *FilePlayback `protobuf:"bytes,11,opt,name=file,proto3" json:"file,omitempty"`
-	// Bytes of access units kept for clips that begin before their event; 0: the default (8 MiB),
-	// negative: none.
+	// Bytes of access units kept for clips that begin before their event; 0: the default (8 MiB, and
+	// no more than 30 s), negative: none.
 	PreRollBytes int64 `protobuf:"varint,12,opt,name=pre_roll_bytes,json=preRollBytes,proto3" json:"pre_roll_bytes,omitempty"`
 	// Decoders in order of preference ("software", "vaapi", "cuda", ...); empty: software.
 	Decoders []string `protobuf:"bytes,13,rep,name=decoders,proto3" json:"decoders,omitempty"`
@@ -2559,6 +2591,168 @@ func (x *WatchAccessUnits) GetPreRollNs() int64 {
 	return 0
 }
 
+// GetAccessUnits asks for a span of the coded stream, by capture time: what the pre-roll ring still
+// holds of it, then what comes until its end. Answered by AccessUnits with the same request_id, as
+// fast as the client reads, without dropping any; the span ends early when the camera sends nothing.
+type GetAccessUnits struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId uint64                 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Camera    string                 `protobuf:"bytes,2,opt,name=camera,proto3" json:"camera,omitempty"`
+	// The span begins with the last keyframe at or before this time, or with the oldest one kept.
+	FromTimeNs int64 `protobuf:"varint,3,opt,name=from_time_ns,json=fromTimeNs,proto3" json:"from_time_ns,omitempty"`
+	// At most 5 minutes after from_time_ns.
+	ToTimeNs int64 `protobuf:"varint,4,opt,name=to_time_ns,json=toTimeNs,proto3" json:"to_time_ns,omitempty"`
+	// Stop answering an earlier request of this id.
+	Cancel        bool `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAccessUnits) Reset() {
+	*x = GetAccessUnits{}
+	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAccessUnits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAccessUnits) ProtoMessage() {}
+
+func (x *GetAccessUnits) ProtoReflect() protoreflect.Message {
+	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAccessUnits.ProtoReflect.Descriptor instead.
+func (*GetAccessUnits) Descriptor() ([]byte, []int) {
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetAccessUnits) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *GetAccessUnits) GetCamera() string {
+	if x != nil {
+		return x.Camera
+	}
+	return ""
+}
+
+func (x *GetAccessUnits) GetFromTimeNs() int64 {
+	if x != nil {
+		return x.FromTimeNs
+	}
+	return 0
+}
+
+func (x *GetAccessUnits) GetToTimeNs() int64 {
+	if x != nil {
+		return x.ToTimeNs
+	}
+	return 0
+}
+
+func (x *GetAccessUnits) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+// AccessUnits is a part of the answer to GetAccessUnits.
+type AccessUnits struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId uint64                 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Before the first unit, and again when a new stream epoch begins or the format changes.
+	Description *StreamDescription `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	Unit        *AccessUnit        `protobuf:"bytes,3,opt,name=unit,proto3" json:"unit,omitempty"`
+	// Nothing follows.
+	Done bool `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
+	// Why nothing, or not everything, came; set only with done.
+	Error         *Error `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessUnits) Reset() {
+	*x = AccessUnits{}
+	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessUnits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessUnits) ProtoMessage() {}
+
+func (x *AccessUnits) ProtoReflect() protoreflect.Message {
+	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessUnits.ProtoReflect.Descriptor instead.
+func (*AccessUnits) Descriptor() ([]byte, []int) {
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AccessUnits) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *AccessUnits) GetDescription() *StreamDescription {
+	if x != nil {
+		return x.Description
+	}
+	return nil
+}
+
+func (x *AccessUnits) GetUnit() *AccessUnit {
+	if x != nil {
+		return x.Unit
+	}
+	return nil
+}
+
+func (x *AccessUnits) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *AccessUnits) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 // StreamDescription comes before the first access unit of a stream epoch.
 type StreamDescription struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -2577,7 +2771,7 @@ type StreamDescription struct {
 
 func (x *StreamDescription) Reset() {
 	*x = StreamDescription{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2783,7 @@ func (x *StreamDescription) String() string {
 func (*StreamDescription) ProtoMessage() {}
 
 func (x *StreamDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2796,7 @@ func (x *StreamDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDescription.ProtoReflect.Descriptor instead.
 func (*StreamDescription) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{19}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StreamDescription) GetCamera() string {
@@ -2677,7 +2871,7 @@ type AccessUnit struct {
 
 func (x *AccessUnit) Reset() {
 	*x = AccessUnit{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2883,7 @@ func (x *AccessUnit) String() string {
 func (*AccessUnit) ProtoMessage() {}
 
 func (x *AccessUnit) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2896,7 @@ func (x *AccessUnit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessUnit.ProtoReflect.Descriptor instead.
 func (*AccessUnit) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{20}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AccessUnit) GetCamera() string {
@@ -2799,7 +2993,7 @@ type CameraStatus struct {
 
 func (x *CameraStatus) Reset() {
 	*x = CameraStatus{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +3005,7 @@ func (x *CameraStatus) String() string {
 func (*CameraStatus) ProtoMessage() {}
 
 func (x *CameraStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +3018,7 @@ func (x *CameraStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraStatus.ProtoReflect.Descriptor instead.
 func (*CameraStatus) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{21}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CameraStatus) GetCamera() string {
@@ -2946,7 +3140,7 @@ type StreamDetails struct {
 
 func (x *StreamDetails) Reset() {
 	*x = StreamDetails{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3152,7 @@ func (x *StreamDetails) String() string {
 func (*StreamDetails) ProtoMessage() {}
 
 func (x *StreamDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3165,7 @@ func (x *StreamDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDetails.ProtoReflect.Descriptor instead.
 func (*StreamDetails) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{22}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StreamDetails) GetCodec() Codec {
@@ -3072,7 +3266,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3278,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3291,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{23}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Error) GetReason() ErrorReason {
@@ -3169,7 +3363,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3375,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3388,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{24}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Counters) GetCamera() string {
@@ -3384,7 +3578,7 @@ type ClockStep struct {
 
 func (x *ClockStep) Reset() {
 	*x = ClockStep{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3590,7 @@ func (x *ClockStep) String() string {
 func (*ClockStep) ProtoMessage() {}
 
 func (x *ClockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3603,7 @@ func (x *ClockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockStep.ProtoReflect.Descriptor instead.
 func (*ClockStep) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{25}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClockStep) GetStepNs() int64 {
@@ -3439,7 +3633,7 @@ type GetProbe struct {
 
 func (x *GetProbe) Reset() {
 	*x = GetProbe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3645,7 @@ func (x *GetProbe) String() string {
 func (*GetProbe) ProtoMessage() {}
 
 func (x *GetProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3658,7 @@ func (x *GetProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProbe.ProtoReflect.Descriptor instead.
 func (*GetProbe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{26}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetProbe) GetRequestId() uint64 {
@@ -3508,7 +3702,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3714,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3727,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{27}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Probe) GetRequestId() uint64 {
@@ -3596,7 +3790,7 @@ type ProbeWarning struct {
 
 func (x *ProbeWarning) Reset() {
 	*x = ProbeWarning{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3802,7 @@ func (x *ProbeWarning) String() string {
 func (*ProbeWarning) ProtoMessage() {}
 
 func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3815,7 @@ func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeWarning.ProtoReflect.Descriptor instead.
 func (*ProbeWarning) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ProbeWarning) GetKind() ProbeWarningKind {
@@ -3642,7 +3836,7 @@ var File_ingest_v1_ingest_proto protoreflect.FileDescriptor
 
 const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\n" +
-	"\x16ingest/v1/ingest.proto\x12\x11vedette.ingest.v1\"\xe9\x03\n" +
+	"\x16ingest/v1/ingest.proto\x12\x11vedette.ingest.v1\"\xb8\x04\n" +
 	"\bToIngest\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.vedette.ingest.v1.HelloH\x00R\x05hello\x12@\n" +
 	"\vset_cameras\x18\x02 \x01(\v2\x1d.vedette.ingest.v1.SetCamerasH\x00R\n" +
@@ -3652,8 +3846,9 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\vget_picture\x18\x05 \x01(\v2\x1d.vedette.ingest.v1.GetPictureH\x00R\n" +
 	"getPicture\x12S\n" +
 	"\x12watch_access_units\x18\x06 \x01(\v2#.vedette.ingest.v1.WatchAccessUnitsH\x00R\x10watchAccessUnits\x12:\n" +
-	"\tget_probe\x18\a \x01(\v2\x1b.vedette.ingest.v1.GetProbeH\x00R\bgetProbeB\t\n" +
-	"\amessage\"\xdd\x05\n" +
+	"\tget_probe\x18\a \x01(\v2\x1b.vedette.ingest.v1.GetProbeH\x00R\bgetProbe\x12M\n" +
+	"\x10get_access_units\x18\x14 \x01(\v2!.vedette.ingest.v1.GetAccessUnitsH\x00R\x0egetAccessUnitsB\t\n" +
+	"\amessage\"\xa2\x06\n" +
 	"\n" +
 	"FromIngest\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.vedette.ingest.v1.HelloH\x00R\x05hello\x12F\n" +
@@ -3669,7 +3864,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\n" +
 	"clock_step\x18\n" +
 	" \x01(\v2\x1c.vedette.ingest.v1.ClockStepH\x00R\tclockStep\x120\n" +
-	"\x05probe\x18\v \x01(\v2\x18.vedette.ingest.v1.ProbeH\x00R\x05probeB\t\n" +
+	"\x05probe\x18\v \x01(\v2\x18.vedette.ingest.v1.ProbeH\x00R\x05probe\x12C\n" +
+	"\faccess_units\x18\x14 \x01(\v2\x1e.vedette.ingest.v1.AccessUnitsH\x00R\vaccessUnitsB\t\n" +
 	"\amessage\"Y\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bcontract\x18\x01 \x01(\tR\bcontract\x12\x18\n" +
@@ -3792,7 +3988,23 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x10WatchAccessUnits\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12\x12\n" +
 	"\x04stop\x18\x02 \x01(\bR\x04stop\x12\x1e\n" +
-	"\vpre_roll_ns\x18\x03 \x01(\x03R\tpreRollNs\"\xeb\x01\n" +
+	"\vpre_roll_ns\x18\x03 \x01(\x03R\tpreRollNs\"\x9f\x01\n" +
+	"\x0eGetAccessUnits\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId\x12\x16\n" +
+	"\x06camera\x18\x02 \x01(\tR\x06camera\x12 \n" +
+	"\ffrom_time_ns\x18\x03 \x01(\x03R\n" +
+	"fromTimeNs\x12\x1c\n" +
+	"\n" +
+	"to_time_ns\x18\x04 \x01(\x03R\btoTimeNs\x12\x16\n" +
+	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"\xeb\x01\n" +
+	"\vAccessUnits\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId\x12F\n" +
+	"\vdescription\x18\x02 \x01(\v2$.vedette.ingest.v1.StreamDescriptionR\vdescription\x121\n" +
+	"\x04unit\x18\x03 \x01(\v2\x1d.vedette.ingest.v1.AccessUnitR\x04unit\x12\x12\n" +
+	"\x04done\x18\x04 \x01(\bR\x04done\x12.\n" +
+	"\x05error\x18\x05 \x01(\v2\x18.vedette.ingest.v1.ErrorR\x05error\"\xeb\x01\n" +
 	"\x11StreamDescription\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
 	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\x12.\n" +
@@ -4003,7 +4215,7 @@ func file_ingest_v1_ingest_proto_rawDescGZIP() []byte {
 }
 
 var file_ingest_v1_ingest_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_ingest_v1_ingest_proto_goTypes = []any{
 	(Transport)(0),            // 0: vedette.ingest.v1.Transport
 	(EpochReason)(0),          // 1: vedette.ingest.v1.EpochReason
@@ -4035,16 +4247,18 @@ var file_ingest_v1_ingest_proto_goTypes = []any{
 	(*Rectangle)(nil),         // 27: vedette.ingest.v1.Rectangle
 	(*Picture)(nil),           // 28: vedette.ingest.v1.Picture
 	(*WatchAccessUnits)(nil),  // 29: vedette.ingest.v1.WatchAccessUnits
-	(*StreamDescription)(nil), // 30: vedette.ingest.v1.StreamDescription
-	(*AccessUnit)(nil),        // 31: vedette.ingest.v1.AccessUnit
-	(*CameraStatus)(nil),      // 32: vedette.ingest.v1.CameraStatus
-	(*StreamDetails)(nil),     // 33: vedette.ingest.v1.StreamDetails
-	(*Error)(nil),             // 34: vedette.ingest.v1.Error
-	(*Counters)(nil),          // 35: vedette.ingest.v1.Counters
-	(*ClockStep)(nil),         // 36: vedette.ingest.v1.ClockStep
-	(*GetProbe)(nil),          // 37: vedette.ingest.v1.GetProbe
-	(*Probe)(nil),             // 38: vedette.ingest.v1.Probe
-	(*ProbeWarning)(nil),      // 39: vedette.ingest.v1.ProbeWarning
+	(*GetAccessUnits)(nil),    // 30: vedette.ingest.v1.GetAccessUnits
+	(*AccessUnits)(nil),       // 31: vedette.ingest.v1.AccessUnits
+	(*StreamDescription)(nil), // 32: vedette.ingest.v1.StreamDescription
+	(*AccessUnit)(nil),        // 33: vedette.ingest.v1.AccessUnit
+	(*CameraStatus)(nil),      // 34: vedette.ingest.v1.CameraStatus
+	(*StreamDetails)(nil),     // 35: vedette.ingest.v1.StreamDetails
+	(*Error)(nil),             // 36: vedette.ingest.v1.Error
+	(*Counters)(nil),          // 37: vedette.ingest.v1.Counters
+	(*ClockStep)(nil),         // 38: vedette.ingest.v1.ClockStep
+	(*GetProbe)(nil),          // 39: vedette.ingest.v1.GetProbe
+	(*Probe)(nil),             // 40: vedette.ingest.v1.Probe
+	(*ProbeWarning)(nil),      // 41: vedette.ingest.v1.ProbeWarning
 }
 var file_ingest_v1_ingest_proto_depIdxs = []int32{
 	13, // 0: vedette.ingest.v1.ToIngest.hello:type_name -> vedette.ingest.v1.Hello
@@ -4053,53 +4267,58 @@ var file_ingest_v1_ingest_proto_depIdxs = []int32{
 	25, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
 	26, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
 	29, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
-	37, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
-	13, // 7: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
-	32, // 8: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
-	22, // 9: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
-	23, // 10: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
-	24, // 11: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
-	31, // 12: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
-	30, // 13: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
-	28, // 14: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
-	35, // 15: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
-	36, // 16: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
-	38, // 17: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
-	15, // 18: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
-	0,  // 19: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
-	16, // 20: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
-	17, // 21: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
-	19, // 22: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
-	20, // 23: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
-	18, // 24: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
-	17, // 25: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
-	2,  // 26: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
-	1,  // 27: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
-	3,  // 28: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
-	2,  // 29: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
-	27, // 30: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
-	34, // 31: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
-	4,  // 32: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
-	6,  // 33: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
-	7,  // 34: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
-	34, // 35: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
-	33, // 36: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
-	8,  // 37: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
-	5,  // 38: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
-	4,  // 39: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
-	0,  // 40: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
-	9,  // 41: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
-	15, // 42: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
-	34, // 43: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
-	7,  // 44: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
-	33, // 45: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
-	39, // 46: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
-	10, // 47: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	39, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
+	30, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
+	13, // 8: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
+	34, // 9: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
+	22, // 10: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
+	23, // 11: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
+	24, // 12: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
+	33, // 13: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
+	32, // 14: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
+	28, // 15: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
+	37, // 16: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
+	38, // 17: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
+	40, // 18: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
+	31, // 19: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
+	15, // 20: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
+	0,  // 21: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
+	16, // 22: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
+	17, // 23: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
+	19, // 24: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
+	20, // 25: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
+	18, // 26: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
+	17, // 27: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
+	2,  // 28: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
+	1,  // 29: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
+	3,  // 30: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
+	2,  // 31: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
+	27, // 32: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
+	36, // 33: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
+	32, // 34: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
+	33, // 35: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
+	36, // 36: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
+	4,  // 37: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
+	6,  // 38: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
+	7,  // 39: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
+	36, // 40: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
+	35, // 41: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
+	8,  // 42: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
+	5,  // 43: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
+	4,  // 44: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
+	0,  // 45: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
+	9,  // 46: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
+	15, // 47: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
+	36, // 48: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
+	7,  // 49: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
+	35, // 50: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
+	41, // 51: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
+	10, // 52: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_ingest_v1_ingest_proto_init() }
@@ -4115,6 +4334,7 @@ func file_ingest_v1_ingest_proto_init() {
 		(*ToIngest_GetPicture)(nil),
 		(*ToIngest_WatchAccessUnits)(nil),
 		(*ToIngest_GetProbe)(nil),
+		(*ToIngest_GetAccessUnits)(nil),
 	}
 	file_ingest_v1_ingest_proto_msgTypes[1].OneofWrappers = []any{
 		(*FromIngest_Hello)(nil),
@@ -4128,6 +4348,7 @@ func file_ingest_v1_ingest_proto_init() {
 		(*FromIngest_Counters)(nil),
 		(*FromIngest_ClockStep)(nil),
 		(*FromIngest_Probe)(nil),
+		(*FromIngest_AccessUnits)(nil),
 	}
 	file_ingest_v1_ingest_proto_msgTypes[15].OneofWrappers = []any{
 		(*GetPicture_LeaseId)(nil),
@@ -4139,7 +4360,7 @@ func file_ingest_v1_ingest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ingest_v1_ingest_proto_rawDesc), len(file_ingest_v1_ingest_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,201 @@
+package fmp4_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vedette/vedette/internal/fmp4"
+	"github.com/vedette/vedette/internal/rtsptest"
+)
+
+func units(clip *rtsptest.Clip) []fmp4.Unit {
+	var all []fmp4.Unit
+	for i, u := range clip.Units {
+		nalus := u.NALUs
+		if u.Key {
+			nalus = append(append([][]byte{}, clip.Sets...), nalus...)
+		}
+		all = append(all, fmp4.Unit{Units: nalus, Key: u.Key, Ticks: u.PTS + 5000, Capture: time.Unix(1_700_000_000, int64(i)*4e7)})
+	}
+	return all
+}
+
+// probe asks ffprobe for the pictures of an MP4: their presentation times, each after it was decoded.
+func probe(t *testing.T, mp4 []byte) []float64 {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.mp4")
+	if err := os.WriteFile(path, mp4, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "ffprobe", "-v", "warning", "-select_streams", "v", "-show_entries", "frame=pts_time", "-of", "csv=p=0", path)
+	var faults bytes.Buffer
+	cmd.Stderr = &faults
+	out, err := cmd.Output()
+	if err != nil || faults.Len() > 0 {
+		t.Fatalf("ffprobe: %v: %s", err, faults.String())
+	}
+	var times []float64
+	for line := range strings.Lines(string(out)) {
+		if line == "\n" {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.Trim(line, ",\n"), 64)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		times = append(times, v)
+	}
+	return times
+}
+
+func evenly(t *testing.T, times []float64, n int, step float64) {
+	t.Helper()
+	if len(times) != n {
+		t.Fatalf("%d pictures, want %d", len(times), n)
+	}
+	for i := 1; i < n; i++ {
+		if d := times[i] - times[i-1]; d < step-0.001 || d > step+0.001 {
+			t.Errorf("picture %d comes %.4f s after the one before, want %.4f", i, d, step)
+		}
+	}
+}
+
+func TestWhatIsPackedPlays(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		codec fmp4.Codec
+		clip  rtsptest.ClipConfig
+		mime  string
+	}{
+		{"H.264", fmp4.H264, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 30, GOP: 10}, `video/mp4; codecs="avc1.`},
+		{"H.264 with B-frames", fmp4.H264, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 31, GOP: 10, BFrames: 2}, `video/mp4; codecs="avc1.`},
+		{"H.265", fmp4.H265, rtsptest.ClipConfig{Codec: "h265", Width: 128, Height: 96, Frames: 30, GOP: 10}, `video/mp4; codecs="hvc1.1.6.L`},
+		{"H.265 with B-frames", fmp4.H265, rtsptest.ClipConfig{Codec: "h265", Width: 128, Height: 96, Frames: 31, GOP: 10, BFrames: 2}, `video/mp4; codecs="hvc1.1.6.L`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := units(rtsptest.Render(t, c.clip))
+			var file bytes.Buffer
+			w := fmp4.NewWriter(&file)
+			for _, u := range all {
+				if err := w.Add(c.codec, u); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			evenly(t, probe(t, file.Bytes()), len(all), 0.04)
+
+			m, err := fmp4.NewMuxer(c.codec, all[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(m.MIME(), c.mime) {
+				t.Errorf("MIME %s", m.MIME())
+			}
+			live := bytes.Clone(m.Init())
+			for _, u := range all {
+				b, at, err := m.Fragment(u)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := binary.BigEndian.Uint64(b[24:32]); string(b[4:8]) != "prft" || time.Duration(got)*time.Second/fmp4.Rate != at {
+					t.Fatalf("the reference time box %x does not say %v", b[:32], at)
+				}
+				seconds := binary.BigEndian.Uint32(b[16:20])
+				if int64(seconds)-2208988800 != u.Capture.Unix() {
+					t.Fatalf("captured at %d, written %d", u.Capture.Unix(), int64(seconds)-2208988800)
+				}
+				live = append(live, b...)
+			}
+			evenly(t, probe(t, live), len(all), 0.04)
+		})
+	}
+}
+
+func TestAGapLeavesNoHole(t *testing.T) {
+	all := units(rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 30, GOP: 10, BFrames: 2}))
+	m, err := fmp4.NewMuxer(fmp4.H264, all[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := bytes.Clone(m.Init())
+	// The second group is lost, and the third comes from another origin, hours back.
+	kept := append(all[:10:10], all[20:]...)
+	for i, u := range kept {
+		if i >= 10 {
+			u.Gap, u.Ticks = i == 10, u.Ticks-3600*fmp4.Rate*5
+		}
+		b, _, err := m.Fragment(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live = append(live, b...)
+	}
+	times := probe(t, live)
+	if len(times) != 20 || times[19]-times[0] > 1.2 {
+		t.Errorf("%d pictures from %.2f to %.2f s, want 20 within 0.8", len(times), times[0], times[len(times)-1])
+	}
+}
+
+func TestWhatDoesNotGoIntoOneFileIsRefused(t *testing.T) {
+	a := units(rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 5, GOP: 5}))
+	b := units(rtsptest.Render(t, rtsptest.ClipConfig{Width: 96, Height: 64, Frames: 5, GOP: 5}))
+	w := fmp4.NewWriter(&bytes.Buffer{})
+	if err := w.Close(); !errors.Is(err, fmp4.ErrEmpty) {
+		t.Errorf("an empty file: %v", err)
+	}
+	if err := w.Add(fmp4.H264, a[1]); err != nil {
+		t.Errorf("a unit before the first keyframe: %v", err)
+	}
+	if err := w.Add(fmp4.H264, a[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Add(fmp4.H264, b[0]); !errors.Is(err, fmp4.ErrFormatChanged) {
+		t.Errorf("another size: %v", err)
+	}
+	if _, err := fmp4.NewMuxer(0, a[0]); !errors.Is(err, fmp4.ErrCodec) {
+		t.Errorf("no codec: %v", err)
+	}
+	if _, err := fmp4.NewMuxer(fmp4.H264, a[1]); err == nil {
+		t.Error("a picture without parameter sets makes a header")
+	}
+}
+
+// FuzzMuxer: whatever units come, the answer is an error or boxes that add up.
+func FuzzMuxer(f *testing.F) {
+	f.Add(byte(1), []byte{0x67, 0x42, 0xc0, 0x1e, 0xd9}, []byte{0x68, 0xce}, []byte{0x65, 0x88})
+	f.Add(byte(3), []byte{0x0a, 0x0b, 0, 0, 0, 0x04, 0x3c, 0xff, 0xbc, 0xff, 0xf9, 0x80, 0x40}, []byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, codec byte, a, b, c []byte) {
+		key := fmp4.Unit{Units: [][]byte{a, b, c}, Key: true, Capture: time.Unix(1, 0)}
+		m, err := fmp4.NewMuxer(fmp4.Codec(codec), key)
+		if err != nil {
+			return
+		}
+		all := m.Init()
+		for i, u := range []fmp4.Unit{key, {Units: [][]byte{c}, Ticks: 10}, {Units: [][]byte{c}, Ticks: -10, Gap: true}} {
+			b, at, err := m.Fragment(u)
+			if err != nil {
+				continue
+			}
+			if i == 0 && at < 0 {
+				t.Errorf("begins at %v", at)
+			}
+			all = append(all, b...)
+		}
+		for len(all) > 0 {
+			if len(all) < 8 || int(binary.BigEndian.Uint32(all)) > len(all) || binary.BigEndian.Uint32(all) < 8 {
+				t.Fatalf("boxes do not add up: %x", all[:min(16, len(all))])
+			}
+			all = all[binary.BigEndian.Uint32(all):]
+		}
+	})
+}

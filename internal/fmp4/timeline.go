@@ -1,0 +1,96 @@
+package fmp4
+
+import (
+	"fmt"
+
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/av1"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h265"
+)
+
+// sample is a picture with its place in the MP4, in ticks from 0.
+type sample struct {
+	dts, pts, duration int64
+	key                bool
+	payload            []byte
+}
+
+// timeline gives pictures their times: those of decoding found out, without holes, from 0.
+type timeline struct {
+	codec    Codec
+	decoding interface {
+		Extract(au [][]byte, pts int64) (int64, error)
+	}
+	begun  bool
+	shift  int64 // from the stream's time to the MP4's
+	source int64 // the last unit's decoding time in the stream
+	last   int64 // and in the MP4
+	step   int64 // between the last two
+}
+
+// longest is the longest time between two pictures that is taken for real: slower streams exist, but then the
+// camera was not there.
+const longest = 10 * Rate
+
+func (t *timeline) place(u Unit) (sample, error) {
+	units := u.Units
+	if t.codec == AV1 {
+		var err error
+		if units, err = obus(units); err != nil {
+			return sample{}, err
+		}
+	}
+	if !t.begun && !u.Key {
+		return sample{}, fmt.Errorf("an MP4 begins with a keyframe")
+	}
+	if t.decoding == nil || u.Gap && u.Key {
+		t.decoding = t.extractor()
+	}
+	dts := u.Ticks
+	if t.decoding != nil {
+		// A stream that was damaged gives no decoding time: the picture is decoded when it is shown, or at once.
+		if d, err := t.decoding.Extract(units, u.Ticks); err == nil {
+			dts = d
+		} else if t.begun {
+			dts = min(u.Ticks, t.source+max(t.step, 1))
+		}
+	}
+	step := dts - t.source
+	switch {
+	case !t.begun:
+		t.begun, t.shift, t.step = true, -dts, Rate/25
+	case step <= 0 || step > longest || u.Gap:
+		t.shift = t.last + t.step - dts
+	default:
+		t.step = step
+	}
+	t.source, t.last = dts, dts+t.shift
+	s := sample{dts: t.last, pts: max(u.Ticks, dts) + t.shift, duration: t.step, key: u.Key}
+	var err error
+	if t.codec == AV1 {
+		s.payload, err = av1.Bitstream(units).Marshal()
+	} else {
+		s.payload, err = h264.AVCC(units).Marshal()
+	}
+	if err != nil {
+		return sample{}, fmt.Errorf("pack a picture: %w", err)
+	}
+	return s, nil
+}
+
+func (t *timeline) extractor() interface {
+	Extract(au [][]byte, pts int64) (int64, error)
+} {
+	switch t.codec {
+	case H264:
+		d := &h264.DTSExtractor{}
+		d.Initialize()
+		return d
+	case H265:
+		d := &h265.DTSExtractor{}
+		d.Initialize()
+		return d
+	default:
+		return nil
+	}
+}
