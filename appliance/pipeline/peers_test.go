@@ -19,7 +19,6 @@ import (
 	"github.com/vedette/vedette/api/frame"
 	"github.com/vedette/vedette/api/inference"
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
-	"github.com/vedette/vedette/ingest/wire"
 	"github.com/vedette/vedette/internal/mmap"
 	"github.com/vedette/vedette/internal/unixmsg"
 	"github.com/vedette/vedette/tracker"
@@ -75,7 +74,7 @@ func (p *ingestPeer) serve() {
 		p.mu.Lock()
 		p.conn = conn
 		p.mu.Unlock()
-		p.send(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Hello{Hello: &ingestv1.Hello{Contract: wire.Contract(), Program: "peer"}}})
+		p.send(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Hello{Hello: &ingestv1.Hello{Contract: ingestv1.Contract(), Program: "peer"}}})
 		for {
 			b, _, err := conn.Receive()
 			if err != nil {

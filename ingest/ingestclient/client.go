@@ -16,7 +16,6 @@ import (
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest"
-	"github.com/vedette/vedette/ingest/wire"
 	"github.com/vedette/vedette/internal/unixmsg"
 )
 
@@ -169,7 +168,7 @@ func (c *Client) attach(l *link) {
 }
 
 func (c *Client) talk(l *link) error {
-	l.send(&ingestv1.ToIngest{Message: &ingestv1.ToIngest_Hello{Hello: &ingestv1.Hello{Contract: wire.Contract(), Program: c.cfg.Program}}})
+	l.send(&ingestv1.ToIngest{Message: &ingestv1.ToIngest_Hello{Hello: &ingestv1.Hello{Contract: ingestv1.Contract(), Program: c.cfg.Program}}})
 	defer l.msg.Discard()
 	for {
 		payload, files, err := l.msg.Receive()
@@ -183,7 +182,7 @@ func (c *Client) talk(l *link) error {
 		}
 		if h := m.GetHello(); h != nil {
 			closeAll(files)
-			if h.GetContract() != wire.Contract() {
+			if h.GetContract() != ingestv1.Contract() {
 				c.tell(Upgrading, h, nil)
 				continue
 			}

@@ -72,7 +72,7 @@ func (s *Sidecar) serve(ctx context.Context, raw *net.UnixConn) {
 // read handles what the client says.
 func (c *conn) read(ctx context.Context) error {
 	c.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Hello{Hello: &ingestv1.Hello{
-		Contract: wire.Contract(), Program: c.s.cfg.Program, Instance: c.s.mint.Instance(),
+		Contract: ingestv1.Contract(), Program: c.s.cfg.Program, Instance: c.s.mint.Instance(),
 	}}}, nil)
 	greeted := false
 	for {
@@ -88,7 +88,7 @@ func (c *conn) read(ctx context.Context) error {
 			return err
 		}
 		if hello := m.GetHello(); hello != nil {
-			if hello.GetContract() != wire.Contract() {
+			if hello.GetContract() != ingestv1.Contract() {
 				c.s.cfg.Logger.Warn("client speaks another contract: waiting for the upgrade to finish", slog.String("client", hello.GetProgram()))
 				return c.idle()
 			}
@@ -122,7 +122,9 @@ func (c *conn) join() {
 	defer c.s.mu.Unlock()
 	c.s.conns[c] = struct{}{}
 	for _, e := range c.s.cameras {
-		c.out.put(e.status(e.camera.Status()), nil)
+		if e.owner == nil {
+			c.out.put(e.status(e.camera.Status()), nil)
+		}
 	}
 }
 
@@ -142,12 +144,32 @@ func (c *conn) leave() {
 	for _, w := range units {
 		w.camera.UnwatchUnits(w)
 	}
+	for _, e := range c.s.entries() {
+		if e.owner == c {
+			c.s.remove(e)
+		}
+	}
+}
+
+// openCamera starts a camera for this connection alone.
+func (c *conn) openCamera(m *ingestv1.Camera) {
+	c.s.applying.Lock()
+	defer c.s.applying.Unlock()
+	if c.s.entry(m.GetName()) != nil || m.GetName() == "" {
+		c.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{CameraStatus: &ingestv1.CameraStatus{
+			Camera: m.GetName(), Removed: true, Error: wire.Fault(&ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: errors.New("the name is in use, or empty")}),
+		}}}, nil)
+		return
+	}
+	c.s.add(wire.Camera(m), c, 0, nil)
 }
 
 func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {
 	switch m := m.GetMessage().(type) {
 	case *ingestv1.ToIngest_SetCameras:
 		c.s.setCameras(m.SetCameras) //nolint:contextcheck // cameras outlive the connection they came by
+	case *ingestv1.ToIngest_OpenCamera:
+		c.openCamera(m.OpenCamera.GetCamera()) //nolint:contextcheck // it ends with the connection, see leave
 	case *ingestv1.ToIngest_WatchFrames:
 		c.watchFrames(m.WatchFrames)
 	case *ingestv1.ToIngest_ReleaseLease:
@@ -187,8 +209,13 @@ func (c *conn) watchFrames(m *ingestv1.WatchFrames) {
 	}
 }
 
+func (c *conn) mayHear(e *entry) bool { return e.owner == nil || e.owner == c }
+
 // follow watches a camera's frames, or stops, as the client wishes.
 func (c *conn) follow(e *entry) {
+	if !c.mayHear(e) {
+		return
+	}
 	c.mu.Lock()
 	limit, want := c.only[e.name]
 	if !want && c.all {

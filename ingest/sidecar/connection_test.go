@@ -14,7 +14,6 @@ import (
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest/ingestclient"
 	"github.com/vedette/vedette/ingest/sidecar"
-	"github.com/vedette/vedette/ingest/wire"
 	"github.com/vedette/vedette/internal/rtsptest"
 	"github.com/vedette/vedette/internal/unixmsg"
 )
@@ -103,7 +102,7 @@ func TestTheSlotsOfAClientThatDiesAreFree(t *testing.T) {
 	r.frame().Release()
 	// Another client takes every slot and reads nothing but its notices.
 	thief := dial(t, r.socket)
-	send(t, thief, hello(wire.Contract()))
+	send(t, thief, hello(ingestv1.Contract()))
 	send(t, thief, &ingestv1.ToIngest{Message: &ingestv1.ToIngest_WatchFrames{WatchFrames: &ingestv1.WatchFrames{}}})
 	var reading sync.WaitGroup
 	t.Cleanup(func() { _ = thief.Close(); reading.Wait() })

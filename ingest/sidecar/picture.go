@@ -68,7 +68,7 @@ func (c *conn) still(m *ingestv1.GetPicture, answer *ingestv1.Picture) (*still, 
 // latest makes a JPEG of a camera's newest picture.
 func (c *conn) latest(name string, key stillKey) (*still, error) {
 	e := c.s.entry(name)
-	if e == nil {
+	if e == nil || !c.mayHear(e) {
 		return nil, &ingest.Error{Reason: ingest.ReasonNotFound, Err: errors.New("no camera of this name")}
 	}
 	f, settings, err := e.camera.LatestFrame()

@@ -87,6 +87,7 @@ type entry struct {
 	bus    *framebus.Bus
 	stills stills
 	want   ingest.Camera
+	owner  *conn // the one connection that hears of it; nil: it is in the list, and everybody does
 	cancel context.CancelFunc
 	done   chan struct{}
 	// revision of the list it runs by; guarded by Sidecar.mu.
@@ -239,7 +240,7 @@ func (s *Sidecar) tick(ctx context.Context) {
 			}
 		case <-counters.C:
 			for _, e := range s.entries() {
-				s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Counters{Counters: e.counters()}})
+				s.tell(e, &ingestv1.FromIngest{Message: &ingestv1.FromIngest_Counters{Counters: e.counters()}})
 				// The state has not changed, but its rates have.
 				if st := e.camera.Status(); st.State == camera.Streaming {
 					s.status(e, st)
@@ -249,6 +250,7 @@ func (s *Sidecar) tick(ctx context.Context) {
 	}
 }
 
+// entries are the cameras of the list and those of single connections.
 func (s *Sidecar) entries() []*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,6 +275,15 @@ func (s *Sidecar) broadcast(m *ingestv1.FromIngest) {
 	}
 }
 
+// tell says something of a camera to whoever may hear of it.
+func (s *Sidecar) tell(e *entry, m *ingestv1.FromIngest) {
+	if e.owner != nil {
+		e.owner.out.put(m, nil)
+		return
+	}
+	s.broadcast(m)
+}
+
 // setCameras makes the list what is wanted. Cameras go and come side by side; none waits for another.
 func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 	s.applying.Lock()
@@ -285,7 +296,7 @@ func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 	s.revision = m.GetRevision()
 	s.mu.Unlock()
 	for _, e := range s.entries() {
-		if _, ok := want[e.name]; !ok {
+		if _, ok := want[e.name]; ok == (e.owner != nil) { // gone from the list, or its name is taken from its owner
 			s.remove(e)
 		}
 	}
@@ -294,11 +305,11 @@ func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 		if e != nil && c.Slots != e.want.Slots {
 			// The slots belong to the bus: another number is another camera of the same name.
 			s.remove(e)
-			s.add(c, m.GetRevision(), e.done)
+			s.add(c, nil, m.GetRevision(), e.done)
 			continue
 		}
 		if e == nil {
-			s.add(c, m.GetRevision(), nil)
+			s.add(c, nil, m.GetRevision(), nil)
 			continue
 		}
 		s.mu.Lock()
@@ -310,9 +321,9 @@ func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 }
 
 // add starts a camera once the one before it, if any, is gone.
-func (s *Sidecar) add(c ingest.Camera, revision uint64, before <-chan struct{}) {
+func (s *Sidecar) add(c ingest.Camera, owner *conn, revision uint64, before <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &entry{name: c.Name, want: c, cancel: cancel, done: make(chan struct{}), revision: revision}
+	e := &entry{name: c.Name, want: c, owner: owner, cancel: cancel, done: make(chan struct{}), revision: revision}
 	e.bus = framebus.New(framebus.Config{Camera: c.Name, Slots: c.Slots, LeaseTime: s.cfg.LeaseTime, Leases: &s.leases})
 	e.camera = camera.New(camera.Config{
 		Camera: c, Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: e.bus, Mint: s.mint,
@@ -365,7 +376,7 @@ func (s *Sidecar) remove(e *entry) {
 	}
 	s.mu.Unlock()
 	e.cancel()
-	s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{
+	s.tell(e, &ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{
 		CameraStatus: &ingestv1.CameraStatus{Camera: e.name, Removed: true, Revision: e.revision},
 	}})
 }
@@ -383,7 +394,7 @@ func (s *Sidecar) status(e *entry, st camera.Status) {
 	m := e.status(st)
 	s.mu.Unlock()
 	if here {
-		s.broadcast(m)
+		s.tell(e, m)
 	}
 }
 

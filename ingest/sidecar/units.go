@@ -35,6 +35,9 @@ func (c *conn) watchUnits(m *ingestv1.WatchAccessUnits) {
 
 // followUnits watches a camera's access units if the client wishes.
 func (c *conn) followUnits(e *entry) {
+	if !c.mayHear(e) {
+		return
+	}
 	c.mu.Lock()
 	roll, want := c.rolls[e.name]
 	if !want || c.ended {
@@ -145,7 +148,7 @@ func (c *conn) span(ctx context.Context, m *ingestv1.GetAccessUnits) error {
 		return &ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: fmt.Errorf("a span of %s: it must be within 0 and %s", d, maxSpan)}
 	}
 	e := c.s.entry(m.GetCamera())
-	if e == nil {
+	if e == nil || !c.mayHear(e) {
 		return &ingest.Error{Reason: ingest.ReasonNotFound, Err: errors.New("no camera of this name")}
 	}
 	place, kept := e.camera.UnitsFrom(from)

@@ -2,28 +2,12 @@
 package wire
 
 import (
-	"fmt"
 	"math"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protodesc"
-
-	"github.com/vedette/vedette/api/frame"
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest"
 )
-
-// Contract returns the hash both ends compare when they meet.
-func Contract() string {
-	file := protodesc.ToFileDescriptorProto(ingestv1.File_ingest_v1_ingest_proto)
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(file)
-	if err != nil {
-		// A descriptor that was parsed can be written; a wrong hash would only refuse to talk.
-		return fmt.Sprintf("unknown: %v", err)
-	}
-	return frame.Contract(b)
-}
 
 // Camera reads a desired camera. Its faults are for ingest.Camera.Check.
 func Camera(m *ingestv1.Camera) ingest.Camera {

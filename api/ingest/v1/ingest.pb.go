@@ -764,6 +764,7 @@ type ToIngest struct {
 	//	*ToIngest_WatchAccessUnits
 	//	*ToIngest_GetProbe
 	//	*ToIngest_GetAccessUnits
+	//	*ToIngest_OpenCamera
 	Message       isToIngest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -878,6 +879,15 @@ func (x *ToIngest) GetGetAccessUnits() *GetAccessUnits {
 	return nil
 }
 
+func (x *ToIngest) GetOpenCamera() *OpenCamera {
+	if x != nil {
+		if x, ok := x.Message.(*ToIngest_OpenCamera); ok {
+			return x.OpenCamera
+		}
+	}
+	return nil
+}
+
 type isToIngest_Message interface {
 	isToIngest_Message()
 }
@@ -914,6 +924,10 @@ type ToIngest_GetAccessUnits struct {
 	GetAccessUnits *GetAccessUnits `protobuf:"bytes,20,opt,name=get_access_units,json=getAccessUnits,proto3,oneof"`
 }
 
+type ToIngest_OpenCamera struct {
+	OpenCamera *OpenCamera `protobuf:"bytes,30,opt,name=open_camera,json=openCamera,proto3,oneof"`
+}
+
 func (*ToIngest_Hello) isToIngest_Message() {}
 
 func (*ToIngest_SetCameras) isToIngest_Message() {}
@@ -929,6 +943,8 @@ func (*ToIngest_WatchAccessUnits) isToIngest_Message() {}
 func (*ToIngest_GetProbe) isToIngest_Message() {}
 
 func (*ToIngest_GetAccessUnits) isToIngest_Message() {}
+
+func (*ToIngest_OpenCamera) isToIngest_Message() {}
 
 // FromIngest is one message from the sidecar to the client.
 type FromIngest struct {
@@ -1294,6 +1310,53 @@ func (x *SetCameras) GetCameras() []*Camera {
 	return nil
 }
 
+// OpenCamera connects a camera of this connection's own: it is in nobody's list, only this connection hears
+// of it, and it is disconnected with the connection. WatchFrames gives its frames.
+type OpenCamera struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name must not be in use; otherwise the answer is a CameraStatus with an error that says removed.
+	Camera        *Camera `protobuf:"bytes,1,opt,name=camera,proto3" json:"camera,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenCamera) Reset() {
+	*x = OpenCamera{}
+	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenCamera) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenCamera) ProtoMessage() {}
+
+func (x *OpenCamera) ProtoReflect() protoreflect.Message {
+	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenCamera.ProtoReflect.Descriptor instead.
+func (*OpenCamera) Descriptor() ([]byte, []int) {
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *OpenCamera) GetCamera() *Camera {
+	if x != nil {
+		return x.Camera
+	}
+	return nil
+}
+
 // Camera is a desired camera.
 type Camera struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1331,7 +1394,7 @@ type Camera struct {
 
 func (x *Camera) Reset() {
 	*x = Camera{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1406,7 @@ func (x *Camera) String() string {
 func (*Camera) ProtoMessage() {}
 
 func (x *Camera) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1419,7 @@ func (x *Camera) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Camera.ProtoReflect.Descriptor instead.
 func (*Camera) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{4}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Camera) GetName() string {
@@ -1477,7 +1540,7 @@ type Tls struct {
 
 func (x *Tls) Reset() {
 	*x = Tls{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1552,7 @@ func (x *Tls) String() string {
 func (*Tls) ProtoMessage() {}
 
 func (x *Tls) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1565,7 @@ func (x *Tls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tls.ProtoReflect.Descriptor instead.
 func (*Tls) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{5}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Tls) GetCaPem() string {
@@ -1529,7 +1592,7 @@ type PrivacyMask struct {
 
 func (x *PrivacyMask) Reset() {
 	*x = PrivacyMask{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1604,7 @@ func (x *PrivacyMask) String() string {
 func (*PrivacyMask) ProtoMessage() {}
 
 func (x *PrivacyMask) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1617,7 @@ func (x *PrivacyMask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrivacyMask.ProtoReflect.Descriptor instead.
 func (*PrivacyMask) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{6}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PrivacyMask) GetPoints() []*Point {
@@ -1575,7 +1638,7 @@ type Point struct {
 
 func (x *Point) Reset() {
 	*x = Point{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1650,7 @@ func (x *Point) String() string {
 func (*Point) ProtoMessage() {}
 
 func (x *Point) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1663,7 @@ func (x *Point) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Point.ProtoReflect.Descriptor instead.
 func (*Point) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{7}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Point) GetX() float64 {
@@ -1633,7 +1696,7 @@ type FilePlayback struct {
 
 func (x *FilePlayback) Reset() {
 	*x = FilePlayback{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1708,7 @@ func (x *FilePlayback) String() string {
 func (*FilePlayback) ProtoMessage() {}
 
 func (x *FilePlayback) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1721,7 @@ func (x *FilePlayback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePlayback.ProtoReflect.Descriptor instead.
 func (*FilePlayback) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{8}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FilePlayback) GetFullSpeed() bool {
@@ -1699,7 +1762,7 @@ type MotionGate struct {
 
 func (x *MotionGate) Reset() {
 	*x = MotionGate{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1774,7 @@ func (x *MotionGate) String() string {
 func (*MotionGate) ProtoMessage() {}
 
 func (x *MotionGate) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1787,7 @@ func (x *MotionGate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MotionGate.ProtoReflect.Descriptor instead.
 func (*MotionGate) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{9}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MotionGate) GetThreshold() float64 {
@@ -1770,7 +1833,7 @@ type WatchFrames struct {
 
 func (x *WatchFrames) Reset() {
 	*x = WatchFrames{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1845,7 @@ func (x *WatchFrames) String() string {
 func (*WatchFrames) ProtoMessage() {}
 
 func (x *WatchFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1858,7 @@ func (x *WatchFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchFrames.ProtoReflect.Descriptor instead.
 func (*WatchFrames) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{10}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchFrames) GetCamera() string {
@@ -1843,7 +1906,7 @@ type SlotsOpened struct {
 
 func (x *SlotsOpened) Reset() {
 	*x = SlotsOpened{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1918,7 @@ func (x *SlotsOpened) String() string {
 func (*SlotsOpened) ProtoMessage() {}
 
 func (x *SlotsOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1931,7 @@ func (x *SlotsOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotsOpened.ProtoReflect.Descriptor instead.
 func (*SlotsOpened) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{11}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SlotsOpened) GetCamera() string {
@@ -1953,7 +2016,7 @@ type SlotsClosed struct {
 
 func (x *SlotsClosed) Reset() {
 	*x = SlotsClosed{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2028,7 @@ func (x *SlotsClosed) String() string {
 func (*SlotsClosed) ProtoMessage() {}
 
 func (x *SlotsClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2041,7 @@ func (x *SlotsClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotsClosed.ProtoReflect.Descriptor instead.
 func (*SlotsClosed) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{12}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SlotsClosed) GetCamera() string {
@@ -2030,7 +2093,7 @@ type FrameNotice struct {
 
 func (x *FrameNotice) Reset() {
 	*x = FrameNotice{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2105,7 @@ func (x *FrameNotice) String() string {
 func (*FrameNotice) ProtoMessage() {}
 
 func (x *FrameNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2118,7 @@ func (x *FrameNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameNotice.ProtoReflect.Descriptor instead.
 func (*FrameNotice) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{13}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FrameNotice) GetCamera() string {
@@ -2194,7 +2257,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2269,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2282,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{14}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReleaseLease) GetLeaseIds() []uint64 {
@@ -2250,7 +2313,7 @@ type GetPicture struct {
 
 func (x *GetPicture) Reset() {
 	*x = GetPicture{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2325,7 @@ func (x *GetPicture) String() string {
 func (*GetPicture) ProtoMessage() {}
 
 func (x *GetPicture) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2338,7 @@ func (x *GetPicture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPicture.ProtoReflect.Descriptor instead.
 func (*GetPicture) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{15}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetPicture) GetRequestId() uint64 {
@@ -2362,7 +2425,7 @@ type Rectangle struct {
 
 func (x *Rectangle) Reset() {
 	*x = Rectangle{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2437,7 @@ func (x *Rectangle) String() string {
 func (*Rectangle) ProtoMessage() {}
 
 func (x *Rectangle) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2450,7 @@ func (x *Rectangle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rectangle.ProtoReflect.Descriptor instead.
 func (*Rectangle) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{16}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Rectangle) GetX() int32 {
@@ -2437,7 +2500,7 @@ type Picture struct {
 
 func (x *Picture) Reset() {
 	*x = Picture{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2512,7 @@ func (x *Picture) String() string {
 func (*Picture) ProtoMessage() {}
 
 func (x *Picture) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2525,7 @@ func (x *Picture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Picture.ProtoReflect.Descriptor instead.
 func (*Picture) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{17}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Picture) GetRequestId() uint64 {
@@ -2542,7 +2605,7 @@ type WatchAccessUnits struct {
 
 func (x *WatchAccessUnits) Reset() {
 	*x = WatchAccessUnits{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2617,7 @@ func (x *WatchAccessUnits) String() string {
 func (*WatchAccessUnits) ProtoMessage() {}
 
 func (x *WatchAccessUnits) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2630,7 @@ func (x *WatchAccessUnits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAccessUnits.ProtoReflect.Descriptor instead.
 func (*WatchAccessUnits) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{18}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchAccessUnits) GetCamera() string {
@@ -2610,7 +2673,7 @@ type GetAccessUnits struct {
 
 func (x *GetAccessUnits) Reset() {
 	*x = GetAccessUnits{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2685,7 @@ func (x *GetAccessUnits) String() string {
 func (*GetAccessUnits) ProtoMessage() {}
 
 func (x *GetAccessUnits) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2698,7 @@ func (x *GetAccessUnits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAccessUnits.ProtoReflect.Descriptor instead.
 func (*GetAccessUnits) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{19}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetAccessUnits) GetRequestId() uint64 {
@@ -2690,7 +2753,7 @@ type AccessUnits struct {
 
 func (x *AccessUnits) Reset() {
 	*x = AccessUnits{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2765,7 @@ func (x *AccessUnits) String() string {
 func (*AccessUnits) ProtoMessage() {}
 
 func (x *AccessUnits) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2778,7 @@ func (x *AccessUnits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessUnits.ProtoReflect.Descriptor instead.
 func (*AccessUnits) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{20}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AccessUnits) GetRequestId() uint64 {
@@ -2771,7 +2834,7 @@ type StreamDescription struct {
 
 func (x *StreamDescription) Reset() {
 	*x = StreamDescription{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2846,7 @@ func (x *StreamDescription) String() string {
 func (*StreamDescription) ProtoMessage() {}
 
 func (x *StreamDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2859,7 @@ func (x *StreamDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDescription.ProtoReflect.Descriptor instead.
 func (*StreamDescription) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{21}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StreamDescription) GetCamera() string {
@@ -2871,7 +2934,7 @@ type AccessUnit struct {
 
 func (x *AccessUnit) Reset() {
 	*x = AccessUnit{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2946,7 @@ func (x *AccessUnit) String() string {
 func (*AccessUnit) ProtoMessage() {}
 
 func (x *AccessUnit) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +2959,7 @@ func (x *AccessUnit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessUnit.ProtoReflect.Descriptor instead.
 func (*AccessUnit) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{22}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AccessUnit) GetCamera() string {
@@ -2993,7 +3056,7 @@ type CameraStatus struct {
 
 func (x *CameraStatus) Reset() {
 	*x = CameraStatus{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3068,7 @@ func (x *CameraStatus) String() string {
 func (*CameraStatus) ProtoMessage() {}
 
 func (x *CameraStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3081,7 @@ func (x *CameraStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraStatus.ProtoReflect.Descriptor instead.
 func (*CameraStatus) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{23}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CameraStatus) GetCamera() string {
@@ -3140,7 +3203,7 @@ type StreamDetails struct {
 
 func (x *StreamDetails) Reset() {
 	*x = StreamDetails{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3215,7 @@ func (x *StreamDetails) String() string {
 func (*StreamDetails) ProtoMessage() {}
 
 func (x *StreamDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3228,7 @@ func (x *StreamDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDetails.ProtoReflect.Descriptor instead.
 func (*StreamDetails) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{24}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StreamDetails) GetCodec() Codec {
@@ -3266,7 +3329,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3341,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3354,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{25}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Error) GetReason() ErrorReason {
@@ -3363,7 +3426,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3375,7 +3438,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3388,7 +3451,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{26}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Counters) GetCamera() string {
@@ -3578,7 +3641,7 @@ type ClockStep struct {
 
 func (x *ClockStep) Reset() {
 	*x = ClockStep{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3653,7 @@ func (x *ClockStep) String() string {
 func (*ClockStep) ProtoMessage() {}
 
 func (x *ClockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3666,7 @@ func (x *ClockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockStep.ProtoReflect.Descriptor instead.
 func (*ClockStep) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{27}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClockStep) GetStepNs() int64 {
@@ -3633,7 +3696,7 @@ type GetProbe struct {
 
 func (x *GetProbe) Reset() {
 	*x = GetProbe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3708,7 @@ func (x *GetProbe) String() string {
 func (*GetProbe) ProtoMessage() {}
 
 func (x *GetProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3721,7 @@ func (x *GetProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProbe.ProtoReflect.Descriptor instead.
 func (*GetProbe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetProbe) GetRequestId() uint64 {
@@ -3702,7 +3765,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3777,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3790,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{29}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Probe) GetRequestId() uint64 {
@@ -3790,7 +3853,7 @@ type ProbeWarning struct {
 
 func (x *ProbeWarning) Reset() {
 	*x = ProbeWarning{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3865,7 @@ func (x *ProbeWarning) String() string {
 func (*ProbeWarning) ProtoMessage() {}
 
 func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3878,7 @@ func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeWarning.ProtoReflect.Descriptor instead.
 func (*ProbeWarning) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{30}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ProbeWarning) GetKind() ProbeWarningKind {
@@ -3836,7 +3899,7 @@ var File_ingest_v1_ingest_proto protoreflect.FileDescriptor
 
 const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\n" +
-	"\x16ingest/v1/ingest.proto\x12\x11vedette.ingest.v1\"\xb8\x04\n" +
+	"\x16ingest/v1/ingest.proto\x12\x11vedette.ingest.v1\"\xfa\x04\n" +
 	"\bToIngest\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.vedette.ingest.v1.HelloH\x00R\x05hello\x12@\n" +
 	"\vset_cameras\x18\x02 \x01(\v2\x1d.vedette.ingest.v1.SetCamerasH\x00R\n" +
@@ -3847,7 +3910,9 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"getPicture\x12S\n" +
 	"\x12watch_access_units\x18\x06 \x01(\v2#.vedette.ingest.v1.WatchAccessUnitsH\x00R\x10watchAccessUnits\x12:\n" +
 	"\tget_probe\x18\a \x01(\v2\x1b.vedette.ingest.v1.GetProbeH\x00R\bgetProbe\x12M\n" +
-	"\x10get_access_units\x18\x14 \x01(\v2!.vedette.ingest.v1.GetAccessUnitsH\x00R\x0egetAccessUnitsB\t\n" +
+	"\x10get_access_units\x18\x14 \x01(\v2!.vedette.ingest.v1.GetAccessUnitsH\x00R\x0egetAccessUnits\x12@\n" +
+	"\vopen_camera\x18\x1e \x01(\v2\x1d.vedette.ingest.v1.OpenCameraH\x00R\n" +
+	"openCameraB\t\n" +
 	"\amessage\"\xa2\x06\n" +
 	"\n" +
 	"FromIngest\x120\n" +
@@ -3874,7 +3939,10 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\n" +
 	"SetCameras\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x123\n" +
-	"\acameras\x18\x02 \x03(\v2\x19.vedette.ingest.v1.CameraR\acameras\"\xd5\x04\n" +
+	"\acameras\x18\x02 \x03(\v2\x19.vedette.ingest.v1.CameraR\acameras\"?\n" +
+	"\n" +
+	"OpenCamera\x121\n" +
+	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\xd5\x04\n" +
 	"\x06Camera\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -4215,7 +4283,7 @@ func file_ingest_v1_ingest_proto_rawDescGZIP() []byte {
 }
 
 var file_ingest_v1_ingest_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_ingest_v1_ingest_proto_goTypes = []any{
 	(Transport)(0),            // 0: vedette.ingest.v1.Transport
 	(EpochReason)(0),          // 1: vedette.ingest.v1.EpochReason
@@ -4232,93 +4300,96 @@ var file_ingest_v1_ingest_proto_goTypes = []any{
 	(*FromIngest)(nil),        // 12: vedette.ingest.v1.FromIngest
 	(*Hello)(nil),             // 13: vedette.ingest.v1.Hello
 	(*SetCameras)(nil),        // 14: vedette.ingest.v1.SetCameras
-	(*Camera)(nil),            // 15: vedette.ingest.v1.Camera
-	(*Tls)(nil),               // 16: vedette.ingest.v1.Tls
-	(*PrivacyMask)(nil),       // 17: vedette.ingest.v1.PrivacyMask
-	(*Point)(nil),             // 18: vedette.ingest.v1.Point
-	(*FilePlayback)(nil),      // 19: vedette.ingest.v1.FilePlayback
-	(*MotionGate)(nil),        // 20: vedette.ingest.v1.MotionGate
-	(*WatchFrames)(nil),       // 21: vedette.ingest.v1.WatchFrames
-	(*SlotsOpened)(nil),       // 22: vedette.ingest.v1.SlotsOpened
-	(*SlotsClosed)(nil),       // 23: vedette.ingest.v1.SlotsClosed
-	(*FrameNotice)(nil),       // 24: vedette.ingest.v1.FrameNotice
-	(*ReleaseLease)(nil),      // 25: vedette.ingest.v1.ReleaseLease
-	(*GetPicture)(nil),        // 26: vedette.ingest.v1.GetPicture
-	(*Rectangle)(nil),         // 27: vedette.ingest.v1.Rectangle
-	(*Picture)(nil),           // 28: vedette.ingest.v1.Picture
-	(*WatchAccessUnits)(nil),  // 29: vedette.ingest.v1.WatchAccessUnits
-	(*GetAccessUnits)(nil),    // 30: vedette.ingest.v1.GetAccessUnits
-	(*AccessUnits)(nil),       // 31: vedette.ingest.v1.AccessUnits
-	(*StreamDescription)(nil), // 32: vedette.ingest.v1.StreamDescription
-	(*AccessUnit)(nil),        // 33: vedette.ingest.v1.AccessUnit
-	(*CameraStatus)(nil),      // 34: vedette.ingest.v1.CameraStatus
-	(*StreamDetails)(nil),     // 35: vedette.ingest.v1.StreamDetails
-	(*Error)(nil),             // 36: vedette.ingest.v1.Error
-	(*Counters)(nil),          // 37: vedette.ingest.v1.Counters
-	(*ClockStep)(nil),         // 38: vedette.ingest.v1.ClockStep
-	(*GetProbe)(nil),          // 39: vedette.ingest.v1.GetProbe
-	(*Probe)(nil),             // 40: vedette.ingest.v1.Probe
-	(*ProbeWarning)(nil),      // 41: vedette.ingest.v1.ProbeWarning
+	(*OpenCamera)(nil),        // 15: vedette.ingest.v1.OpenCamera
+	(*Camera)(nil),            // 16: vedette.ingest.v1.Camera
+	(*Tls)(nil),               // 17: vedette.ingest.v1.Tls
+	(*PrivacyMask)(nil),       // 18: vedette.ingest.v1.PrivacyMask
+	(*Point)(nil),             // 19: vedette.ingest.v1.Point
+	(*FilePlayback)(nil),      // 20: vedette.ingest.v1.FilePlayback
+	(*MotionGate)(nil),        // 21: vedette.ingest.v1.MotionGate
+	(*WatchFrames)(nil),       // 22: vedette.ingest.v1.WatchFrames
+	(*SlotsOpened)(nil),       // 23: vedette.ingest.v1.SlotsOpened
+	(*SlotsClosed)(nil),       // 24: vedette.ingest.v1.SlotsClosed
+	(*FrameNotice)(nil),       // 25: vedette.ingest.v1.FrameNotice
+	(*ReleaseLease)(nil),      // 26: vedette.ingest.v1.ReleaseLease
+	(*GetPicture)(nil),        // 27: vedette.ingest.v1.GetPicture
+	(*Rectangle)(nil),         // 28: vedette.ingest.v1.Rectangle
+	(*Picture)(nil),           // 29: vedette.ingest.v1.Picture
+	(*WatchAccessUnits)(nil),  // 30: vedette.ingest.v1.WatchAccessUnits
+	(*GetAccessUnits)(nil),    // 31: vedette.ingest.v1.GetAccessUnits
+	(*AccessUnits)(nil),       // 32: vedette.ingest.v1.AccessUnits
+	(*StreamDescription)(nil), // 33: vedette.ingest.v1.StreamDescription
+	(*AccessUnit)(nil),        // 34: vedette.ingest.v1.AccessUnit
+	(*CameraStatus)(nil),      // 35: vedette.ingest.v1.CameraStatus
+	(*StreamDetails)(nil),     // 36: vedette.ingest.v1.StreamDetails
+	(*Error)(nil),             // 37: vedette.ingest.v1.Error
+	(*Counters)(nil),          // 38: vedette.ingest.v1.Counters
+	(*ClockStep)(nil),         // 39: vedette.ingest.v1.ClockStep
+	(*GetProbe)(nil),          // 40: vedette.ingest.v1.GetProbe
+	(*Probe)(nil),             // 41: vedette.ingest.v1.Probe
+	(*ProbeWarning)(nil),      // 42: vedette.ingest.v1.ProbeWarning
 }
 var file_ingest_v1_ingest_proto_depIdxs = []int32{
 	13, // 0: vedette.ingest.v1.ToIngest.hello:type_name -> vedette.ingest.v1.Hello
 	14, // 1: vedette.ingest.v1.ToIngest.set_cameras:type_name -> vedette.ingest.v1.SetCameras
-	21, // 2: vedette.ingest.v1.ToIngest.watch_frames:type_name -> vedette.ingest.v1.WatchFrames
-	25, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
-	26, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
-	29, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
-	39, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
-	30, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
-	13, // 8: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
-	34, // 9: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
-	22, // 10: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
-	23, // 11: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
-	24, // 12: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
-	33, // 13: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
-	32, // 14: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
-	28, // 15: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
-	37, // 16: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
-	38, // 17: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
-	40, // 18: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
-	31, // 19: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
-	15, // 20: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
-	0,  // 21: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
-	16, // 22: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
-	17, // 23: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
-	19, // 24: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
-	20, // 25: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
-	18, // 26: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
-	17, // 27: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
-	2,  // 28: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
-	1,  // 29: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
-	3,  // 30: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
-	2,  // 31: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
-	27, // 32: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
-	36, // 33: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
-	32, // 34: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
-	33, // 35: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
-	36, // 36: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
-	4,  // 37: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
-	6,  // 38: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
-	7,  // 39: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
-	36, // 40: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
-	35, // 41: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
-	8,  // 42: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
-	5,  // 43: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
-	4,  // 44: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
-	0,  // 45: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
-	9,  // 46: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
-	15, // 47: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
-	36, // 48: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
-	7,  // 49: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
-	35, // 50: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
-	41, // 51: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
-	10, // 52: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	22, // 2: vedette.ingest.v1.ToIngest.watch_frames:type_name -> vedette.ingest.v1.WatchFrames
+	26, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
+	27, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
+	30, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
+	40, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
+	31, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
+	15, // 8: vedette.ingest.v1.ToIngest.open_camera:type_name -> vedette.ingest.v1.OpenCamera
+	13, // 9: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
+	35, // 10: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
+	23, // 11: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
+	24, // 12: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
+	25, // 13: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
+	34, // 14: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
+	33, // 15: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
+	29, // 16: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
+	38, // 17: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
+	39, // 18: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
+	41, // 19: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
+	32, // 20: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
+	16, // 21: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
+	16, // 22: vedette.ingest.v1.OpenCamera.camera:type_name -> vedette.ingest.v1.Camera
+	0,  // 23: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
+	17, // 24: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
+	18, // 25: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
+	20, // 26: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
+	21, // 27: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
+	19, // 28: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
+	18, // 29: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
+	2,  // 30: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
+	1,  // 31: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
+	3,  // 32: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
+	2,  // 33: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
+	28, // 34: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
+	37, // 35: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
+	33, // 36: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
+	34, // 37: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
+	37, // 38: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
+	4,  // 39: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
+	6,  // 40: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
+	7,  // 41: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
+	37, // 42: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
+	36, // 43: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
+	8,  // 44: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
+	5,  // 45: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
+	4,  // 46: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
+	0,  // 47: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
+	9,  // 48: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
+	16, // 49: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
+	37, // 50: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
+	7,  // 51: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
+	36, // 52: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
+	42, // 53: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
+	10, // 54: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_ingest_v1_ingest_proto_init() }
@@ -4335,6 +4406,7 @@ func file_ingest_v1_ingest_proto_init() {
 		(*ToIngest_WatchAccessUnits)(nil),
 		(*ToIngest_GetProbe)(nil),
 		(*ToIngest_GetAccessUnits)(nil),
+		(*ToIngest_OpenCamera)(nil),
 	}
 	file_ingest_v1_ingest_proto_msgTypes[1].OneofWrappers = []any{
 		(*FromIngest_Hello)(nil),
@@ -4350,7 +4422,7 @@ func file_ingest_v1_ingest_proto_init() {
 		(*FromIngest_Probe)(nil),
 		(*FromIngest_AccessUnits)(nil),
 	}
-	file_ingest_v1_ingest_proto_msgTypes[15].OneofWrappers = []any{
+	file_ingest_v1_ingest_proto_msgTypes[16].OneofWrappers = []any{
 		(*GetPicture_LeaseId)(nil),
 		(*GetPicture_Camera)(nil),
 	}
@@ -4360,7 +4432,7 @@ func file_ingest_v1_ingest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ingest_v1_ingest_proto_rawDesc), len(file_ingest_v1_ingest_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
