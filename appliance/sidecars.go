@@ -43,7 +43,11 @@ func newSidecars(cfg *Config) (*sidecars, error) {
 			return nil, fmt.Errorf("%s is not beside this program: %w (install all three programs in one folder, or start the sidecars yourself and use \"vedette serve\")", name, err)
 		}
 	}
-	infer := []string{"--exit-timeout-secs", "2", "--model-repository", cfg.Models, "--private-socket", cfg.InferSocket, "--memory-socket", cfg.InferDoor}
+	imported := filepath.Join(cfg.DataDir, "models")
+	if err := os.MkdirAll(imported, 0o755); err != nil {
+		return nil, fmt.Errorf("make the repository of imported models: %w", err)
+	}
+	infer := []string{"--exit-timeout-secs", "2", "--model-repository", cfg.Models, "--model-repository", imported, "--private-socket", cfg.InferSocket, "--memory-socket", cfg.InferDoor}
 	for _, p := range []struct{ address, what string }{{s.InferHTTP, "http"}, {s.InferGRPC, "grpc"}, {s.InferMetrics, "metrics"}} {
 		if p.address == "" {
 			infer = append(infer, "--allow-"+p.what+"=false")

@@ -46,12 +46,14 @@ var imports = map[string][]string{
 	"infer/v2grpc":              {"infer", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference", "api/frame"},
 	"infer/v2client":            {"infer/tensor", "api/inference", "internal/mmap"},
 	"infer/perf/...":            {"infer/tensor", "infer/v2client", "api/inference"},
+	"infer/adopt":               {"infer/tensor", "infer/v2client", "infer/modelconfig", "infer/backend/boxes", "api/inference"},
 	"infer/analyze/...":         {"infer/tensor", "infer/v2client", "infer/perf", "infer/modelconfig", "api/inference"},
 	"infer/server/...":          {"infer", "infer/...", "api/inference", "api/frame", "internal/mmap", "internal/sdnotify"},
 
 	// The appliance: only its pipeline sees frames, tensors, tracks and history together.
 	"appliance/demo/...": {"appliance/demo/..."},
 	"appliance/pipeline": {"api/frame", "api/ingest/v1", "api/inference", "ingest/ingestclient", "infer/tensor", "infer/v2client", "tracker", "tracker/rows", "store", "internal/mmap"},
+	"appliance/cli":      {"appliance", "appliance/...", "api/...", "infer/adopt"},
 	"appliance/...":      {"appliance", "appliance/...", "api/...", "ingest/ingestclient", "infer/v2client", "store", "web", "internal/child", "internal/sdnotify", "internal/fmp4"},
 	// internal/fmp4 packs what it is given and reaches nothing.
 	"web/...": {"api/vedette/v1", "web/...", "internal/fmp4"},

@@ -9,8 +9,9 @@
 // Model parameters: intra_op_thread_count, inter_op_thread_count,
 // execution_mode (0 sequential, 1 parallel), enable_mem_arena,
 // enable_mem_pattern, dynamic_batch (true frees the batch dimension of a model that
-// was exported for a batch of one, if that provably changes nothing), and session.*
-// entries, which go to ONNX Runtime as they are. Threads do not spin unless session.intra_op.allow_spinning says so, and an
+// was exported for a batch of one, if that provably changes nothing), batch_of_one
+// (true lets max_batch_size be 1 for a model whose first dimension is fixed at
+// one, so that it fits where batches are expected), and session.* entries, which go to ONNX Runtime as they are. Threads do not spin unless session.intra_op.allow_spinning says so, and an
 // instance has its share of the CPU budget unless intra_op_thread_count says
 // otherwise.
 package onnxruntime
@@ -180,6 +181,9 @@ func (b *Backend) graph(m *backend.Model) (graph, error) {
 	if freed(m) {
 		key += "?dynamic_batch"
 	}
+	if ofOne(m) {
+		key += "?batch_of_one"
+	}
 	b.mu.Lock()
 	e, ok := b.graphs[key]
 	b.mu.Unlock()
@@ -198,6 +202,9 @@ func (b *Backend) graph(m *backend.Model) (graph, error) {
 
 // signature reads a model file, with its batch dimension freed if it asks for that.
 func signature(m *backend.Model, path string) (graph, error) {
+	if ofOne(m) {
+		return openGraph(m, path)
+	}
 	if !freed(m) {
 		return readGraph(path)
 	}
@@ -222,6 +229,30 @@ func signature(m *backend.Model, path string) (graph, error) {
 		}
 	}
 	return g, prove(g, data)
+}
+
+// ofOne tells whether the model takes its one picture as a batch of one.
+func ofOne(m *backend.Model) bool { return m.Parameter("batch_of_one", "false") == "true" }
+
+// openGraph reads the signature of a model for a batch of one as that of a model for batches. That nothing but one comes
+// is max_batch_size's to see to.
+func openGraph(m *backend.Model, path string) (graph, error) {
+	if m.Config.GetMaxBatchSize() > 1 {
+		return graph{}, fmt.Errorf("batch_of_one: max_batch_size is %d, not 1", m.Config.GetMaxBatchSize())
+	}
+	g, err := readGraph(path)
+	if err != nil {
+		return graph{}, err
+	}
+	for _, ports := range [][]port{g.inputs, g.outputs} {
+		for _, p := range ports {
+			if len(p.dims) == 0 || p.dims[0] > 1 {
+				return graph{}, fmt.Errorf("batch_of_one: the first dimension of '%s' is not 1: %s", p.name, tensor.FormatShape(p.dims))
+			}
+			p.dims[0] = -1
+		}
+	}
+	return g, nil
 }
 
 func freedModel(path string) ([]byte, error) {
