@@ -20,7 +20,7 @@ func main() {
 
 	executable, err := os.Executable()
 	if err == nil {
-		err = cli.Run(ctx, cli.Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version(), Executable: executable, Commands: tools()})
+		err = cli.Run(ctx, cli.Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version(), Executable: executable, Commands: tools(executable)})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vedette:", err)

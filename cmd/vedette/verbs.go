@@ -5,14 +5,13 @@ import (
 
 	"github.com/vedette/vedette/infer/analyze"
 	"github.com/vedette/vedette/infer/perf"
-	"github.com/vedette/vedette/tracker/eval/verbs"
 )
 
 // tools are the verbs that need no running appliance.
-func tools() []kong.Option {
+func tools(executable string) []kong.Option {
 	return []kong.Option{
 		kong.DynamicCommand("perf", "Measure how fast an inference server answers.", "", new(perf.Command)),
 		kong.DynamicCommand("analyze", "Find the configuration a model runs best with.", "", new(analyze.Command)),
-		kong.DynamicCommand("eval", "Measure detection and tracking against annotations.", "", new(verbs.Eval)),
+		kong.DynamicCommand("eval", "Measure detection and tracking against annotations.", "", evalVerbs(executable)),
 	}
 }

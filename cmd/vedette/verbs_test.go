@@ -14,7 +14,7 @@ import (
 func verb(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := cli.Run(t.Context(), cli.Env{Args: args, Stdout: &out, Stderr: &out, Version: "1.2.3", Executable: filepath.Join(t.TempDir(), "bin", "vedette"), Commands: tools()})
+	err := cli.Run(t.Context(), cli.Env{Args: args, Stdout: &out, Stderr: &out, Version: "1.2.3", Executable: filepath.Join(t.TempDir(), "bin", "vedette"), Commands: tools(filepath.Join("bin", "vedette"))})
 	return out.String(), err
 }
 

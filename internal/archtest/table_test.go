@@ -45,6 +45,7 @@ var imports = map[string][]string{
 	"infer/v2http":              {"infer", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference"},
 	"infer/v2grpc":              {"infer", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference", "api/frame"},
 	"infer/v2client":            {"infer/tensor", "api/inference", "internal/mmap"},
+	"infer/detect":              {"infer/tensor", "infer/v2client", "api/inference", "api/frame", "internal/child"},
 	"infer/perf/...":            {"infer/tensor", "infer/v2client", "api/inference"},
 	"infer/adopt":               {"infer/tensor", "infer/v2client", "infer/modelconfig", "infer/backend/boxes", "api/inference"},
 	"infer/analyze/...":         {"infer/tensor", "infer/v2client", "infer/perf", "infer/modelconfig", "api/inference"},
@@ -59,7 +60,7 @@ var imports = map[string][]string{
 	"web/...": {"api/vedette/v1", "web/...", "internal/fmp4"},
 
 	// The mains.
-	"cmd/vedette":        {"appliance", "appliance/...", "infer/perf", "infer/analyze", "tracker/eval", "tracker/eval/..."},
+	"cmd/vedette":        {"appliance", "appliance/...", "infer/perf", "infer/analyze", "infer/detect", "tracker", "tracker/eval", "tracker/eval/..."},
 	"cmd/vedette-ingest": {"ingest", "ingest/...", "internal/sdnotify"},
 	"cmd/vedette-infer":  {"infer", "infer/...", "internal/sdnotify"},
 

@@ -24,6 +24,7 @@ type Eval struct {
 	Track  Track  `cmd:"" help:"Run a tracker over recorded detections."`
 	Score  Score  `cmd:"" help:"Score tracking results against annotations: HOTA, MOTA, IDF1 and more."`
 	Detect Detect `cmd:"" help:"Score detections against annotations: average precision as COCO defines it."`
+	Agree  Agree  `cmd:"" help:"Check that a variant of a model (half precision, quantised) still sees what the model sees."`
 }
 
 // Track runs a tracker over a file of detections and writes what it reports.
@@ -231,35 +232,4 @@ func (s *scored) checkLength(length, every int) error {
 // escape makes a folder's name safe in a glob pattern.
 func escape(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
-}
-
-// Detect compares detections with annotations.
-type Detect struct {
-	Every int    `help:"Score every K-th frame only." default:"1" placeholder:"K"`
-	JSON  string `name:"json" help:"Also write the figures as JSON." placeholder:"FILE"`
-	GT    string `arg:"" help:"Annotations: frame,id,x,y,width,height,scored,class,visibility."`
-	Det   string `arg:"" help:"Detections: frame,-1,x,y,width,height,score."`
-}
-
-// Run runs the verb.
-func (v *Detect) Run(w io.Writer) error {
-	gt, err := eval.ReadRowsFile(v.GT)
-	if err != nil {
-		return err
-	}
-	dets, err := eval.ReadRowsFile(v.Det)
-	if err != nil {
-		return err
-	}
-	name := filepath.Base(filepath.Dir(v.GT))
-	f := eval.Detect(name, eval.Pictures(eval.Thin(gt, v.Every), eval.Thin(dets, v.Every)))
-	if _, err := fmt.Fprintf(w, "%-24s %7s %7s %7s %7s %7s %7s %7s %7s %10s\n%-24s %7.3f %7.3f %7.3f %7.3f %7.3f %7.3f %7.3f %7d %10d\n",
-		"SEQUENCE", "AP", "AP50", "AP75", "APs", "APm", "APl", "AR100", "BOXES", "DETECTIONS",
-		f.Name, f.AP, f.AP50, f.AP75, f.Small, f.Medium, f.Large, f.AR, f.Boxes, f.Dets); err != nil {
-		return err
-	}
-	if v.JSON == "" {
-		return nil
-	}
-	return writeFile(v.JSON, func(w io.Writer) error { return eval.WriteJSON(w, f) })
 }

@@ -160,7 +160,7 @@ func TestDetectScoresPerfectDetections(t *testing.T) {
 	write(t, det, string(gt))
 	var out bytes.Buffer
 	detect := verbs.Detect{GT: filepath.Join(gtRoot, "walk", "gt.txt"), Det: det}
-	if err := detect.Run(&out); err != nil {
+	if err := detect.Run(t.Context(), &out); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Fields(out.String()); len(got) != 20 || got[11] != "100.000" {

@@ -1,0 +1,287 @@
+// Package detect runs a model repository's detector on single pictures, outside of any camera: evaluation, the import
+// of models and the accuracy check of their variants share it.
+//
+// It starts an inference server of its own on the repository and gives it an ensemble with the pipeline's steps before
+// the tracker, so that a picture goes the way of a camera's frame.
+package detect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/vedette/vedette/api/frame"
+	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/infer/v2client"
+	"github.com/vedette/vedette/internal/child"
+)
+
+// encoded is the format of a FRAME that is a JPEG or PNG file (see infer/backend/prepare).
+const encoded = 104
+
+// Config says what to run. Program and Repository are required.
+type Config struct {
+	// Program is vedette-infer.
+	Program string
+	// Library is ONNX Runtime; empty: the program finds it beside itself.
+	Library string
+	// Repository is the folder of models.
+	Repository string
+	// Pipeline is the ensemble in it that takes FRAME and FRAME_INFO and answers BOXES; empty: pipeline.
+	Pipeline string
+	// Log receives what the server prints; nil: discarded.
+	Log io.Writer
+}
+
+// Box is one detection, in pixels of the picture.
+type Box struct {
+	X1, Y1, X2, Y2 float64
+	Score          float64 // 0 to 1
+	Class          int
+}
+
+// Detector is a running server. Not safe for concurrent use.
+type Detector struct {
+	// Labels are the names of the classes; nil if the repository has none.
+	Labels []string
+
+	client *v2client.Client
+	dir    string
+	stop   context.CancelFunc
+	ended  chan error
+	server *child.Child
+}
+
+// name of the ensemble that is served.
+const name = "vedette-detect"
+
+// Open starts a server and returns when the detector answers. The detector stops when ctx ends or it is closed.
+func Open(ctx context.Context, cfg Config) (_ *Detector, err error) {
+	if cfg.Pipeline == "" {
+		cfg.Pipeline = "pipeline"
+	}
+	ensemble, labels, err := withoutTracker(cfg.Repository, cfg.Pipeline)
+	if err != nil {
+		return nil, fmt.Errorf("repository %s: %w", cfg.Repository, err)
+	}
+	d := &Detector{Labels: labels, ended: make(chan error, 1), stop: func() {}}
+	if d.dir, err = os.MkdirTemp("", "vedette-detect-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	text, err := prototext.Marshal(ensemble)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(d.dir, name, "1"), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(d.dir, name, "config.pbtxt"), text, 0o600); err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(d.dir, "infer.sock")
+	args := []string{
+		"--model-repository", cfg.Repository, "--model-repository", d.dir, "--model-control-mode", "explicit", "--load-model", name,
+		"--private-socket", socket, "--allow-http=false", "--allow-grpc=false", "--allow-metrics=false", "--exit-timeout-secs", "1",
+		"--exit-on-error=true",
+	}
+	if cfg.Library != "" {
+		args = append(args, "--onnxruntime", cfg.Library)
+	}
+	var log tail
+	out := io.Writer(&log)
+	if cfg.Log != nil {
+		out = io.MultiWriter(&log, cfg.Log)
+	}
+	ctx, d.stop = context.WithCancel(ctx)
+	d.server = child.New(child.Config{Name: "vedette-infer", Path: cfg.Program, Args: args, Output: out})
+	go func() { d.ended <- d.server.Run(ctx) }()
+	if d.client, err = v2client.New("unix://"+socket, v2client.Config{}); err != nil {
+		return nil, err
+	}
+	return d, d.ready(ctx, &log)
+}
+
+// ready waits until the ensemble answers or the server gives up.
+func (d *Detector) ready(ctx context.Context, log *tail) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, err := d.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: name})
+		if err == nil && r.GetReady() {
+			return nil
+		}
+		if s := d.server.Status(); s.Reason != "" {
+			return fmt.Errorf("the inference server cannot serve the repository: %s", log.text())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-d.ended:
+			d.ended <- err
+			return errors.Join(errors.New("the inference server did not start"), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Detect returns what the detector sees in a JPEG or PNG file, best first.
+func (d *Detector) Detect(ctx context.Context, file []byte) ([]Box, error) {
+	var info [frame.InfoLen]int64
+	info[frame.InfoFormat] = encoded
+	resp, err := d.client.Infer(ctx, &v2client.Request{Model: name, Inputs: []v2client.Input{
+		{Tensor: tensor.Tensor{Name: "FRAME", DataType: tensor.Uint8, Shape: []int64{1, int64(len(file))}, Data: file}},
+		{Tensor: tensor.Tensor{Name: "FRAME_INFO", DataType: tensor.Int64, Shape: []int64{1, frame.InfoLen}, Data: tensor.AsBytes(info[:])}},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	out := resp.Output("BOXES")
+	if out == nil {
+		return nil, errors.New("the pipeline gave no BOXES")
+	}
+	const columns = 6
+	rows := tensor.Float32s(out.Data)
+	found := make([]Box, 0, len(rows)/columns)
+	for ; len(rows) >= columns; rows = rows[columns:] {
+		found = append(found, Box{
+			X1: float64(rows[0]), Y1: float64(rows[1]), X2: float64(rows[2]), Y2: float64(rows[3]),
+			Score: float64(rows[4]), Class: int(rows[5]),
+		})
+	}
+	return found, nil
+}
+
+// Close stops the server and removes what was written for it.
+func (d *Detector) Close() error {
+	var faults []error
+	if d.client != nil {
+		faults = append(faults, d.client.Close())
+	}
+	d.stop()
+	if d.server != nil {
+		faults = append(faults, <-d.ended)
+	}
+	return errors.Join(append(faults, os.RemoveAll(d.dir))...)
+}
+
+// withoutTracker reads an ensemble and leaves out its stateful steps and what only they need. The labels are those
+// that a step's configuration names.
+func withoutTracker(repository, pipeline string) (*inference.ModelConfig, []string, error) {
+	c, err := readConfig(repository, pipeline)
+	if err != nil {
+		return nil, nil, err
+	}
+	var labels []string
+	taken, steps := map[string]bool{}, c.GetEnsembleScheduling().GetStep()
+	steps = slices.DeleteFunc(steps, func(s *inference.ModelEnsembling_Step) bool {
+		var m *inference.ModelConfig
+		if m, err = joined(err, repository, s.GetModelName()); m == nil {
+			return false
+		}
+		if m.GetSequenceBatching() != nil {
+			return true
+		}
+		for _, t := range s.GetInputMap() {
+			taken[t] = true
+		}
+		if labels == nil {
+			labels, err = readLabels(err, filepath.Join(repository, s.GetModelName()), m)
+		}
+		return false
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case len(steps) == 0:
+		return nil, nil, fmt.Errorf("model %s is no ensemble of a detector's steps", pipeline)
+	}
+	c.GetEnsembleScheduling().Step = steps
+	c.Name = name
+	c.Input = slices.DeleteFunc(c.Input, func(in *inference.ModelInput) bool { return !taken[in.GetName()] })
+	c.Output = slices.DeleteFunc(c.Output, func(out *inference.ModelOutput) bool { return out.GetName() != "BOXES" })
+	return c, labels, nil
+}
+
+// joined reads a configuration unless something failed before.
+func joined(before error, repository, model string) (*inference.ModelConfig, error) {
+	if before != nil {
+		return nil, before
+	}
+	return readConfig(repository, model)
+}
+
+func readConfig(repository, model string) (*inference.ModelConfig, error) {
+	path := filepath.Join(repository, model, "config.pbtxt")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &inference.ModelConfig{}
+	if err := prototext.Unmarshal(b, c); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// readLabels reads the file that a model's parameter labels or an output's label_filename names.
+func readLabels(before error, dir string, c *inference.ModelConfig) ([]string, error) {
+	file := c.GetParameters()["labels"].GetStringValue()
+	for _, out := range c.GetOutput() {
+		if file == "" {
+			file = out.GetLabelFilename()
+		}
+	}
+	if before != nil || file == "" {
+		return nil, before
+	}
+	b, err := os.ReadFile(filepath.Join(dir, filepath.Base(file)))
+	if err != nil {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSpace(string(b)), "\n"), nil
+}
+
+// tail keeps the first error that the server's log tells, or its last line.
+type tail struct {
+	mu          sync.Mutex
+	last, fault string
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for line := range strings.Lines(string(p)) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		t.last = line
+		if _, rest, ok := strings.Cut(line, "level=ERROR msg="); ok && t.fault == "" {
+			t.fault = rest
+		}
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fault != "" {
+		return t.fault
+	}
+	return t.last
+}
