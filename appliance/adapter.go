@@ -28,6 +28,7 @@ func wanted(desired []cameras.Desired) []pipeline.Camera {
 		a := d.Camera.GetAnalysis()
 		c := pipeline.Camera{Ingest: ingestSource(d.ID, d.Camera.GetSource(), d.Password), UID: d.UID, Analysing: pipeline.Analysing{
 			Pipeline: a.GetPipeline(), Paused: a.GetPaused(), EveryFrame: a.GetEveryFrame(), Staleness: a.GetStalenessBudget().AsDuration(),
+			NoPictures: d.Camera.GetRecording().GetNoPictures(), Clip: d.Camera.GetRecording().GetClip().AsDuration(),
 		}}
 		c.Ingest.AnalysisRate, c.Ingest.Disabled = a.GetFps(), !d.Enabled
 		if a.GetEveryFrame() {

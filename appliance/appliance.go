@@ -49,6 +49,9 @@ type Config struct {
 	// Models is the model repository.
 	Models string
 
+	// Retention bounds what is kept.
+	Retention store.Retention
+
 	// Sidecars, when set, are started and supervised; otherwise somebody else runs them.
 	Sidecars *Sidecars
 	// Demo registers a camera that shows a rendered street, and lets loopback clients look without a token.
@@ -145,7 +148,7 @@ func (a *Appliance) run(s *stages) error {
 	if err != nil {
 		return err
 	}
-	a.store = store.New(store.Config{Dir: a.cfg.DataDir, Logger: a.cfg.Logger.With(slog.String("part", "store"))})
+	a.store = store.New(store.Config{Dir: a.cfg.DataDir, Retention: a.cfg.Retention, Logger: a.cfg.Logger.With(slog.String("part", "store"))})
 	s.start("the store", a.store.Run)
 	if err := s.await(a.store.Ready()); err != nil {
 		return err

@@ -142,13 +142,19 @@ func (s *Store) Audit(ctx context.Context, e AuditEntry) error {
 	return nil
 }
 
-// ListAudit lists entries newest first (or q.Ascending); q's Start, End, PageSize and PageToken apply.
+// ListAudit lists entries newest first (or q.Ascending); q's Actor, Action, Resource, Outcome, Start, End, PageSize and
+// PageToken apply.
 func (s *Store) ListAudit(ctx context.Context, q Query) (entries []AuditEntry, next string, err error) {
 	p, err := s.plan("audit", q, maxPage)
 	if err != nil {
 		return nil, "", err
 	}
 	var c conditions
+	for column, want := range map[string]string{"actor": q.Actor, "action": q.Action, "resource": q.Resource, "outcome": q.Outcome} {
+		if want != "" {
+			c.add(column+" = ?", want)
+		}
+	}
 	c.between(p, "time_us", "id")
 	rows, err := s.reader.QueryContext(ctx, "SELECT id, time_us, actor, action, resource, outcome, detail FROM audit"+
 		c.where()+p.orderBy("time_us", "id")+fmt.Sprint(" LIMIT ", p.size+1), c.args...)

@@ -17,7 +17,7 @@ type pending struct {
 
 // weight is what a batch counts for in the queue.
 func (b *Batch) weight() int64 {
-	n := len(b.Tracks) + len(b.Events) + len(b.Frames)
+	n := len(b.Tracks) + len(b.Events) + len(b.Media) + len(b.Frames)
 	for i := range b.Frames {
 		n += len(b.Frames[i].Objects)
 	}
@@ -100,12 +100,20 @@ func (b *Batch) check() error {
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
-		err := first(checkName("camera", e.Camera), checkName("type", e.Type), checkTime("time", e.Time))
+		err := first(checkName("type", e.Type), checkTime("time", e.Time))
+		if err == nil && e.Camera != "" { // without, it is about the box itself
+			err = checkName("camera", e.Camera)
+		}
 		if err == nil && len(e.Payload) > maxPayload {
 			err = fmt.Errorf("payload: %w: %d bytes, at most %d", ErrInvalid, len(e.Payload), maxPayload)
 		}
 		if err != nil {
 			return fmt.Errorf("events[%d].%w", i, err)
+		}
+	}
+	for i := range b.Media {
+		if err := b.Media[i].check(); err != nil {
+			return fmt.Errorf("media[%d].%w", i, err)
 		}
 	}
 	return nil
@@ -144,6 +152,11 @@ func (t *Track) check() error {
 		err = fmt.Errorf("end: %w: it is before start", ErrInvalid)
 	case t.State != TrackActive && t.State != TrackEnded:
 		err = fmt.Errorf("state: %w: want TrackActive or TrackEnded", ErrInvalid)
+	case t.Picture != "":
+		err = checkFile("picture", t.Picture)
+	}
+	switch {
+	case err != nil:
 	case len(t.EndReason) > maxName:
 		err = fmt.Errorf("end_reason: %w: longer than %d bytes", ErrInvalid, maxName)
 	}

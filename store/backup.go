@@ -67,6 +67,9 @@ func (s *Store) Backup(ctx context.Context, dir string) (report BackupReport, er
 	return VerifyBackup(ctx, dir)
 }
 
+// BackupsDir is where backups lie that are made over the API, beside the copies made before a migration.
+func (s *Store) BackupsDir() string { return filepath.Join(s.cfg.Dir, backupsDir) }
+
 // backupDay copies one day; a day that retention takes meanwhile is left out.
 func (s *Store) backupDay(ctx context.Context, day int64, dir string) error {
 	f, ok := s.days.borrow(day)
@@ -109,9 +112,8 @@ func describe(path string) (BackupFile, bool) {
 	return BackupFile{Name: filepath.Base(path), Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err == nil
 }
 
-// VerifyBackup checks every file of a backup: size, hash, and integrity. Damage is an ErrCorrupt.
-func VerifyBackup(ctx context.Context, dir string) (BackupReport, error) {
-	var r BackupReport
+// ReadBackup reads what a finished backup says it holds, and checks none of it.
+func ReadBackup(dir string) (r BackupReport, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, fmt.Errorf("backup %s: %w: it has no %s, so it was never finished", dir, ErrCorrupt, manifestFile)
@@ -120,6 +122,15 @@ func VerifyBackup(ctx context.Context, dir string) (BackupReport, error) {
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fmt.Errorf("backup %s: %s: %w: %w", dir, manifestFile, ErrCorrupt, err)
+	}
+	return r, nil
+}
+
+// VerifyBackup checks every file of a backup: size, hash, and integrity. Damage is an ErrCorrupt.
+func VerifyBackup(ctx context.Context, dir string) (BackupReport, error) {
+	r, err := ReadBackup(dir)
+	if err != nil {
+		return r, err
 	}
 	catalogue := false
 	for _, f := range r.Files {

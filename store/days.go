@@ -46,9 +46,10 @@ type days struct {
 
 	mu      sync.Mutex
 	files   map[int64]*dayFile
-	floor   int64    // days before this one were deleted; nothing is written there any more
-	damaged []string // names of files set aside
-	deleted []string // by the last pass of retention that deleted any
+	media   map[int64]int64 // bytes of a day's pictures and clips, once they were counted
+	floor   int64           // days before this one were deleted; nothing is written there any more
+	damaged []string        // names of files set aside
+	deleted []string        // by the last pass of retention that deleted any
 }
 
 // dayFile is one day's file as readers see it.
@@ -173,6 +174,7 @@ func setAside(path string, now time.Time) (name string, err error) {
 func (d *days) delete(day int64) error {
 	d.mu.Lock()
 	d.floor = max(d.floor, day+1)
+	delete(d.media, day)
 	d.mu.Unlock()
 	if err := d.unlist(day); err != nil {
 		return err

@@ -19,8 +19,8 @@ type dayWriter struct {
 
 	commits, weight int // since the last checkpoint
 
-	insertName, insertBlock, upsertTrack, putPath, insertEvent *sql.Stmt
-	blob                                                       []byte
+	insertName, insertBlock, upsertTrack, putPath, insertEvent, putMedia *sql.Stmt
+	blob                                                                 []byte
 }
 
 const upsertTrackSQL = `
@@ -61,6 +61,7 @@ func openDayWriter(ctx context.Context, path string, day int64) (_ *dayWriter, e
 		{&w.upsertTrack, upsertTrackSQL},
 		{&w.putPath, "INSERT OR REPLACE INTO paths (track, data) SELECT id, ? FROM tracks WHERE sequence = ? AND local = ?"},
 		{&w.insertEvent, "INSERT INTO events (seq, time_us, camera, type, sequence, local, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"},
+		{&w.putMedia, "INSERT OR REPLACE INTO media (event, kind, file, start_us, end_us) VALUES (?, ?, ?, ?, ?)"},
 	} {
 		stmt, err := w.conn.PrepareContext(ctx, s.text) //nolint:sqlclosecheck // close closes it
 		if senseless(err) {
@@ -75,7 +76,7 @@ func openDayWriter(ctx context.Context, path string, day int64) (_ *dayWriter, e
 
 func (w *dayWriter) close(ctx context.Context) error {
 	var errs []error
-	for _, s := range []*sql.Stmt{w.insertName, w.insertBlock, w.upsertTrack, w.putPath, w.insertEvent} {
+	for _, s := range []*sql.Stmt{w.insertName, w.insertBlock, w.upsertTrack, w.putPath, w.insertEvent, w.putMedia} {
 		if s != nil {
 			errs = append(errs, s.Close())
 		}
@@ -154,6 +155,11 @@ func (w *dayWriter) commit(ctx context.Context, p *part) error {
 		for _, e := range p.events {
 			if err := w.writeEvent(ctx, e); err != nil {
 				return fmt.Errorf("write event: %w", err)
+			}
+		}
+		for _, m := range p.media {
+			if _, err := w.putMedia.ExecContext(ctx, m.Event, int64(m.Kind), m.File, m.Start.UnixMicro(), m.End.UnixMicro()); err != nil {
+				return fmt.Errorf("write media: %w", err)
 			}
 		}
 		return nil

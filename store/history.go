@@ -106,6 +106,7 @@ type Event struct {
 	Time    time.Time // chooses the day; kept in microseconds
 	Track   TrackID   // zero: none
 	Payload []byte    // opaque to the store
+	Media   []Media   // what is kept of it; ListEvents and GetEvent fill it
 }
 
 // Batch is what one caller wants written at once. The store keeps its slices until they are committed and hands them
@@ -114,6 +115,7 @@ type Batch struct {
 	Frames []Frame
 	Tracks []Track
 	Events []Event
+	Media  []Media
 }
 
 // Query selects and orders history. Empty fields select everything.
@@ -130,4 +132,6 @@ type Query struct {
 	Ascending   bool          // oldest first; otherwise newest first
 	PageSize    int           // 0: 50; at most 1000 (10 000 for detections)
 	PageToken   string        // from the page before, of the same query
+
+	Actor, Action, Resource, Outcome string // audit; empty: any
 }

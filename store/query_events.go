@@ -35,9 +35,39 @@ func (s *Store) ListEvents(ctx context.Context, q Query) (events []Event, next s
 				c.add("sequence > 0 AND sequence = ?", q.Sequence)
 			}
 			c.between(p, "time_us", "seq")
-			return f.events(ctx, c.where()+p.orderBy("time_us", "seq")+fmt.Sprint(" LIMIT ", n), c.args)
+			list, err := f.events(ctx, c.where()+p.orderBy("time_us", "seq")+fmt.Sprint(" LIMIT ", n), c.args)
+			if err == nil {
+				err = f.addMediaOf(ctx, list)
+			}
+			return list, err
 		})
 	})
+}
+
+// GetEvent reads one event; ErrNotFound.
+func (s *Store) GetEvent(ctx context.Context, seq int64) (Event, error) {
+	if err := s.running(); err != nil {
+		return Event{}, err
+	}
+	for _, day := range s.days.list(0, 1<<40) {
+		list, err := readDay(ctx, s, day, 1, func(ctx context.Context, f *dayFile, _ int) ([]keyed[Event], error) {
+			if f.newestEvent() < seq {
+				return nil, nil
+			}
+			list, err := f.events(ctx, " WHERE seq = ?", []any{seq})
+			if err == nil {
+				err = f.addMediaOf(ctx, list)
+			}
+			return list, err
+		})
+		if err != nil {
+			return Event{}, err
+		}
+		if len(list) > 0 {
+			return list[0].row, nil
+		}
+	}
+	return Event{}, fmt.Errorf("event %d: %w", seq, ErrNotFound)
 }
 
 func (f *dayFile) events(ctx context.Context, tail string, args []any) (list []keyed[Event], err error) {

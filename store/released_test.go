@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/v000N, a store as this version leaves it; once a release, and never again")
 
-const thisVersion = "v0001"
+const thisVersion = "v0002"
 
 // released is what is in every testdata/v000N.
 func released(id int64) (Batch, Resource) {

@@ -15,7 +15,8 @@ import (
 // Retention bounds what is kept. A day is deleted as a whole, oldest first, never the current one nor the newest.
 type Retention struct {
 	MaxAge    time.Duration // delete days that ended longer ago than this; 0: keep
-	MaxBytes  int64         // delete days while the whole store is larger; 0: no bound
+	MediaAge  time.Duration // delete the pictures and clips of days that ended longer ago than this; 0: they stay as long as their day
+	MaxBytes  int64         // delete days while the whole store is larger, then write no pictures and clips; 0: no bound
 	MinFree   int64         // delete days while the file system has less free; 0: 5 % of it, at most 10 GiB; negative: no floor
 	SinkGrace time.Duration // how much longer than MaxAge a day waits for a sink that has not read its events; 0: 7 days
 	Interval  time.Duration // how often to look; 0: 1 minute
@@ -219,7 +220,7 @@ func (s *Store) retain(ctx context.Context) {
 	defer s.house.Unlock()
 	r := s.cfg.Retention
 	if !s.settled(s.cfg.Now()) {
-		r.MaxAge = 0
+		r.MaxAge, r.MediaAge = 0, 0
 	}
 	free, total, err := s.cfg.FreeSpace(s.cfg.Dir)
 	if err != nil {
@@ -243,6 +244,7 @@ func (s *Store) retain(ctx context.Context) {
 		days = append(days, k)
 	}
 	var names []string
+	left := st.Bytes
 	for _, d := range r.choose(s.cfg.Now(), days, st.Bytes, free, floor, delivered) {
 		if err := s.forget(ctx, d.day); err != nil {
 			s.cfg.Logger.Error("delete day", slog.String("file", dayName(d.day)), slog.Any("err", err))
@@ -250,7 +252,13 @@ func (s *Store) retain(ctx context.Context) {
 		}
 		s.cfg.Logger.Info("deleted day", slog.String("file", dayName(d.day)), slog.String("reason", d.reason))
 		names = append(names, dayName(d.day))
+		for _, k := range days {
+			if k.day == d.day {
+				left -= k.bytes
+			}
+		}
 	}
+	names = append(names, s.forgetMedia(r, st.Files[1:])...)
 	if len(names) > 0 {
 		s.days.mu.Lock()
 		s.days.deleted = names
@@ -261,6 +269,9 @@ func (s *Store) retain(ctx context.Context) {
 	}
 	s.counters.free.Store(free)
 	level := rung(free, floor)
+	if r.MaxBytes > 0 && left > r.MaxBytes {
+		level = max(level, ShedSnapshots) // the days that are left cannot go
+	}
 	if s.counters.full.Load() {
 		// Free bytes mislead while failing writes give back what they took.
 		if free < 4*reserveBytes(total) {
@@ -275,6 +286,23 @@ func (s *Store) retain(ctx context.Context) {
 			s.cfg.Logger.Warn("keep a reserve", slog.Any("err", err))
 		}
 	}
+}
+
+// forgetMedia deletes the pictures and clips of days that are older than they are to be kept.
+func (s *Store) forgetMedia(r Retention, days []FileStats) (names []string) {
+	for _, f := range days {
+		day := dayOf(f.Day.UnixMicro())
+		if r.MediaAge <= 0 || f.MediaBytes == 0 || s.cfg.Now().Sub(dayTime(day+1)) <= r.MediaAge {
+			continue
+		}
+		if err := s.days.deleteMedia(day); err != nil {
+			s.cfg.Logger.Error("delete pictures and clips", slog.String("folder", mediaName(day)), slog.Any("err", err))
+			continue
+		}
+		s.cfg.Logger.Info("deleted pictures and clips", slog.String("folder", mediaName(day)))
+		names = append(names, mediaName(day))
+	}
+	return names
 }
 
 // rung gives the rung of the ladder for so many free bytes.

@@ -99,6 +99,15 @@ func (s *Store) endTracks(ctx context.Context, sequence int64, reason string) er
 	}
 }
 
+// HasSequences tells whether anything was ever followed on a camera that retention has not removed since.
+func (s *Store) HasSequences(ctx context.Context, camera string) (known bool, err error) {
+	if err := s.running(); err != nil {
+		return false, err
+	}
+	err = s.reader.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM sequences WHERE camera = ?)", camera).Scan(&known)
+	return known, explain(err)
+}
+
 // GetSequence reads a sequence; ErrNotFound.
 func (s *Store) GetSequence(ctx context.Context, id int64) (Sequence, error) {
 	list, err := s.sequences(ctx, "id = ?", id)

@@ -26,7 +26,7 @@ const (
 	catalogueVersion = 1
 	catalogueFile    = "vedette.db"
 	dayKind          = "day"
-	dayVersion       = 1
+	dayVersion       = 2
 )
 
 // openWriter opens the one writing connection of a file. synchronous=FULL makes every commit survive a power cut.

@@ -33,7 +33,7 @@ func (s *Store) start(ctx context.Context) (_ *writer, err error) {
 		return nil, err
 	}
 	s.giveUpReserve()
-	s.days = &days{dir: s.cfg.Dir, readers: s.cfg.Readers, files: map[int64]*dayFile{}}
+	s.days = &days{dir: s.cfg.Dir, readers: s.cfg.Readers, files: map[int64]*dayFile{}, media: map[int64]int64{}}
 	w := &writer{s: s, unlock: unlock, days: map[int64]*dayWriter{}, active: map[int64]map[int64]int64{}}
 	defer func() {
 		if err != nil {

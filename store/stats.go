@@ -94,7 +94,7 @@ func (s *Store) Stats() Stats {
 	for _, day := range s.days.list(0, 1<<40) {
 		f := fileStats(s.cfg.Dir, dayName(day))
 		f.Day = dayTime(day)
-		f.MediaBytes = folderBytes(filepath.Join(s.cfg.Dir, mediaName(day)))
+		f.MediaBytes = s.days.mediaBytes(s.cfg.Dir, day)
 		st.Files = append(st.Files, f)
 	}
 	for _, f := range st.Files {
@@ -132,9 +132,4 @@ func folderBytes(path string) (n int64) {
 		}
 	}
 	return n
-}
-
-// MediaDir is the folder for the pictures and clips of t's day; retention deletes it with the day. The caller makes it.
-func (s *Store) MediaDir(t time.Time) string {
-	return filepath.Join(s.cfg.Dir, mediaName(dayOf(t.UnixMicro())))
 }

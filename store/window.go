@@ -14,10 +14,11 @@ type part struct {
 	frames []*Frame
 	tracks []*Track
 	events []*Event
+	media  []*Media
 }
 
 func (p *part) weight() int {
-	n := len(p.tracks) + len(p.events)
+	n := len(p.tracks) + len(p.events) + len(p.media)
 	for _, f := range p.frames {
 		n += len(f.Objects)
 	}
@@ -53,6 +54,10 @@ func split(win *window) map[int64]*part {
 		for i := range b.batch.Events {
 			p := at(b.batch.Events[i].Time)
 			p.events = append(p.events, &b.batch.Events[i])
+		}
+		for i := range b.batch.Media {
+			p := at(b.batch.Media[i].Time)
+			p.media = append(p.media, &b.batch.Media[i])
 		}
 	}
 	return parts

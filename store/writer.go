@@ -165,6 +165,7 @@ func (w *writer) accept(win *window, begin time.Time) {
 			c.Frames = append(c.Frames, p.batch.Frames...)
 			c.Tracks = append(c.Tracks, p.batch.Tracks...)
 			c.Events = append(c.Events, p.batch.Events...)
+			c.Media = append(c.Media, p.batch.Media...)
 		}
 	}
 	for i := range c.Tracks {

@@ -15,6 +15,7 @@ import (
 
 // access is what a client may do: a role, and the cameras it is for (none: all).
 type access struct {
+	Actor   string   `json:"-"` // who it is
 	Role    Role     `json:"role"`
 	Cameras []string `json:"cameras,omitempty"` // ids
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ type analyticsService struct {
 }
 
 func (s *analyticsService) ListTracks(ctx context.Context, req *vedettev1.ListTracksRequest) (*vedettev1.ListTracksResponse, error) {
-	q, err := query(req.GetParent(), req.GetFilter(), req.GetOrderBy(), "start_time", trackFields())
+	q, err := s.cfg.query(ctx, req.GetParent(), req.GetFilter(), req.GetOrderBy(), "start_time", trackFields())
 	if err != nil {
 		return nil, err
 	}
@@ -44,20 +45,9 @@ func (s *analyticsService) ListTracks(ctx context.Context, req *vedettev1.ListTr
 }
 
 func (s *analyticsService) GetTrack(ctx context.Context, req *vedettev1.GetTrackRequest) (*vedettev1.Track, error) {
-	camera, id, ok := strings.Cut(req.GetName(), "/tracks/")
-	if !ok {
-		return nil, invalid("name", "%q is not of the form cameras/{camera}/tracks/{track}", req.GetName())
-	}
-	track, err := store.ParseTrackID(id)
-	if err != nil {
-		return nil, invalid("name", "%q is no track", id)
-	}
-	t, err := s.cfg.Store.GetTrack(ctx, track)
+	t, err := s.named(ctx, req.GetName())
 	if err != nil {
 		return nil, err
-	}
-	if cameras.Name(t.Camera) != camera {
-		return nil, store.ErrNotFound
 	}
 	v := s.track(ctx, &t)
 	for _, p := range t.Path {
@@ -66,8 +56,25 @@ func (s *analyticsService) GetTrack(ctx context.Context, req *vedettev1.GetTrack
 	return v, nil
 }
 
+// named reads the track of a name.
+func (s *analyticsService) named(ctx context.Context, name string) (store.Track, error) {
+	camera, id, ok := strings.Cut(name, "/tracks/")
+	if !ok {
+		return store.Track{}, invalid("name", "%q is not of the form cameras/{camera}/tracks/{track}", name)
+	}
+	track, err := store.ParseTrackID(id)
+	if err != nil {
+		return store.Track{}, invalid("name", "%q is no track", id)
+	}
+	t, err := s.cfg.Store.GetTrack(ctx, track)
+	if err == nil && cameras.Name(t.Camera) != camera {
+		err = fmt.Errorf("%s: %w", name, store.ErrNotFound)
+	}
+	return t, err
+}
+
 func (s *analyticsService) ListDetections(ctx context.Context, req *vedettev1.ListDetectionsRequest) (*vedettev1.ListDetectionsResponse, error) {
-	q, err := query(req.GetParent(), req.GetFilter(), req.GetOrderBy(), "capture_time", detectionFields())
+	q, err := s.cfg.query(ctx, req.GetParent(), req.GetFilter(), req.GetOrderBy(), "capture_time", detectionFields())
 	if err != nil {
 		return nil, err
 	}
@@ -259,6 +266,7 @@ func (s *analyticsService) track(ctx context.Context, t *store.Track) *vedettev1
 		Class: t.Class, Score: t.Score, StartTime: timestamppb.New(t.Start), EndTime: timestamppb.New(t.End),
 		State: vedettev1.TrackState_TRACK_STATE_OPEN, EndReason: t.EndReason, Observations: t.Detections, Box: box(t.Box),
 	}
+	v.Picture = pictureOf(v.GetName(), t.Picture)
 	if t.State == store.TrackEnded {
 		v.State = vedettev1.TrackState_TRACK_STATE_ENDED
 	}
@@ -301,6 +309,22 @@ func trackName(camera string, id store.TrackID) string {
 
 func box(b store.Box) *vedettev1.Box {
 	return &vedettev1.Box{XMin: b.X1, YMin: b.Y1, XMax: b.X2, YMax: b.Y2}
+}
+
+// query is query for a camera that is, or was, there: of any other there is no list, not even an empty one.
+func (cfg *Config) query(ctx context.Context, parent, filter, orderBy, timeField string, fields map[string]field) (store.Query, error) {
+	q, err := query(parent, filter, orderBy, timeField, fields)
+	if err != nil || parent == "" || parent == cameras.Name("-") {
+		return q, err
+	}
+	if _, err := cfg.Cameras.Get(parent); !errors.Is(err, store.ErrNotFound) {
+		return q, err
+	}
+	known, err := cfg.Store.HasSequences(ctx, q.Cameras[0])
+	if err == nil && !known {
+		err = fmt.Errorf("%s: %w", parent, store.ErrNotFound)
+	}
+	return q, err
 }
 
 // query reads what the list methods have in common.

@@ -150,7 +150,7 @@ func stopGRPC(rpc *grpc.Server) {
 
 func (s *Server) grpcServer(stopping context.Context, g *gate) *grpc.Server {
 	rpc := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(s.unaryFaults, g.unary),
+		grpc.ChainUnaryInterceptor(s.unaryFaults, s.audited(g)),
 		grpc.ChainStreamInterceptor(s.streamFaults, g.stream),
 		grpc.MaxRecvMsgSize(4<<20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -178,13 +178,4 @@ func (s *Server) unaryFaults(ctx context.Context, req any, _ *grpc.UnaryServerIn
 
 func (s *Server) streamFaults(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	return toStatus(stream.Context(), s.cfg.Logger, next(srv, stream))
-}
-
-type systemService struct {
-	vedettev1.UnimplementedSystemServiceServer
-	cfg *Config
-}
-
-func (s *systemService) GetSystem(context.Context, *vedettev1.GetSystemRequest) (*vedettev1.System, error) {
-	return s.cfg.System(), nil
 }

@@ -48,7 +48,8 @@ func (r Role) rank() int {
 func required(method string) Role {
 	_, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	switch {
-	case name == "ListTokens", name == "GetSink", name == "ListSinks": // the headers of a webhook may hold keys
+	case name == "ListTokens", name == "ListAuditEntries", name == "ListBackups",
+		name == "GetSink", name == "ListSinks": // the headers of a webhook may hold keys
 		return Admin
 	case name == "TestRules", name == "QueryCounts", strings.HasPrefix(name, "Get"), strings.HasPrefix(name, "List"), strings.HasPrefix(name, "Watch"):
 		return Viewer
@@ -121,7 +122,7 @@ func (g *gate) access(ctx context.Context) (access, error) {
 	}
 	token = strings.TrimSpace(token)
 	if g.visitor != "" && token == g.visitor {
-		return access{Role: Viewer}, nil
+		return access{Actor: "visitor", Role: Viewer}, nil
 	}
 	t, err := g.store.TokenByHash(ctx, hash(token))
 	if errors.Is(err, store.ErrNotFound) || (err == nil && !t.ExpireTime.IsZero() && !g.now().Before(t.ExpireTime)) {
@@ -130,7 +131,9 @@ func (g *gate) access(ctx context.Context) (access, error) {
 	if err != nil {
 		return access{}, fmt.Errorf("check a token: %w", err)
 	}
-	return parseAccess(t.Spec)
+	a, err := parseAccess(t.Spec)
+	a.Actor = t.User
+	return a, err
 }
 
 // accessByPeer is for clients without a token. Whoever reaches the Unix socket owns the data directory; a
@@ -139,10 +142,10 @@ func (g *gate) accessByPeer(ctx context.Context) (access, error) {
 	if p, ok := peer.FromContext(ctx); ok {
 		switch a := p.Addr.(type) {
 		case *net.UnixAddr:
-			return access{Role: Admin}, nil
+			return access{Actor: "local", Role: Admin}, nil
 		case *net.TCPAddr:
 			if g.visitor != "" && a.IP.IsLoopback() {
-				return access{Role: Viewer}, nil
+				return access{Actor: "visitor", Role: Viewer}, nil
 			}
 		}
 	}

@@ -20,7 +20,7 @@ type eventService struct {
 }
 
 func (s *eventService) ListEvents(ctx context.Context, req *vedettev1.ListEventsRequest) (*vedettev1.ListEventsResponse, error) {
-	q, err := query(req.GetParent(), req.GetFilter(), req.GetOrderBy(), "time", eventFields())
+	q, err := s.cfg.query(ctx, req.GetParent(), req.GetFilter(), req.GetOrderBy(), "time", eventFields())
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (s *eventService) WatchEvents(req *vedettev1.WatchEventsRequest, out vedett
 			err = out.Send(&vedettev1.WatchEventsResponse{Item: &vedettev1.WatchEventsResponse_Heartbeat{Heartbeat: h}})
 		case err == nil:
 			last = commit.Seq
-			err = sendEvents(out, &commit, wanted)
+			err = s.sendEvents(out, &commit, wanted)
 		}
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (s *eventService) WatchEvents(req *vedettev1.WatchEventsRequest, out vedett
 	}
 }
 
-func sendEvents(out vedettev1.EventService_WatchEventsServer, commit *store.Commit, wanted map[string]bool) error {
+func (s *eventService) sendEvents(out vedettev1.EventService_WatchEventsServer, commit *store.Commit, wanted map[string]bool) error {
 	if commit.Missed > 0 {
 		gap := &vedettev1.Gap{Dropped: int64(commit.Missed), ToTime: timestamppb.New(commit.Time)}
 		if err := out.Send(&vedettev1.WatchEventsResponse{Item: &vedettev1.WatchEventsResponse_Gap{Gap: gap}}); err != nil {
@@ -96,6 +96,28 @@ func sendEvents(out vedettev1.EventService_WatchEventsServer, commit *store.Comm
 			continue
 		}
 		if err := out.Send(&vedettev1.WatchEventsResponse{Item: &vedettev1.WatchEventsResponse_Event{Event: event(e)}}); err != nil {
+			return err
+		}
+	}
+	return s.sendMedia(out, commit, wanted)
+}
+
+// sendMedia sends the events again whose pictures or clips are ready now.
+func (s *eventService) sendMedia(out vedettev1.EventService_WatchEventsServer, commit *store.Commit, wanted map[string]bool) error {
+	sent := map[int64]bool{}
+	for _, m := range commit.Media {
+		if sent[m.Event] || (len(wanted) > 0 && !wanted[m.Camera]) {
+			continue
+		}
+		sent[m.Event] = true
+		e, err := s.cfg.Store.GetEvent(out.Context(), m.Event)
+		if errors.Is(err, store.ErrNotFound) { // retention was faster
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := out.Send(&vedettev1.WatchEventsResponse{Item: &vedettev1.WatchEventsResponse_Media{Media: event(&e)}}); err != nil {
 			return err
 		}
 	}
@@ -116,5 +138,6 @@ func event(e *store.Event) *vedettev1.Event {
 			v.Attributes = map[string]string{"payload": "unreadable"}
 		}
 	}
+	setMedia(v, e.Media)
 	return v
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
@@ -36,7 +35,8 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", http.MaxBytesHandler(gateway, maxBody))
 	pictures := &pictureHandler{cameras: vedettev1.NewCameraServiceClient(conn)}
-	mux.Handle("GET /v1/cameras/{camera}/snapshot.jpg", pictures)
+	mux.Handle("/v1/cameras/{camera}/snapshot.jpg", readOnly(pictures))
+	(&mediaHandler{analytics: vedettev1.NewAnalyticsServiceClient(conn), events: vedettev1.NewEventServiceClient(conn)}).register(mux)
 	mux.HandleFunc("GET /openapi.json", openapi)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -68,10 +68,7 @@ type pictureHandler struct {
 }
 
 func (p *pictureHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
-	if auth := r.Header.Get("Authorization"); auth != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", auth)
-	}
+	ctx := outgoing(r.Context(), r)
 	req := &vedettev1.GetSnapshotRequest{Name: "cameras/" + r.PathValue("camera")}
 	for name, to := range map[string]*int32{"max_width": &req.MaxWidth, "quality": &req.Quality} {
 		text := r.URL.Query().Get(name)

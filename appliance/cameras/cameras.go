@@ -111,6 +111,7 @@ func (r *Registry) Create(ctx context.Context, id string, camera *vedettev1.Came
 	want := &vedettev1.Camera{
 		DisplayName: camera.GetDisplayName(), Labels: camera.GetLabels(),
 		Source: source(camera.GetSource()), Analysis: analysis(camera.GetAnalysis()), DesiredState: camera.GetDesiredState(),
+		Recording: recording(camera.GetRecording()),
 	}
 	if err := validate(id, want, camera.GetSource().GetPassword()); err != nil {
 		return nil, err
@@ -266,7 +267,7 @@ func (r *Registry) view(e *entry) *vedettev1.Camera {
 
 // resource is the row of a camera.
 func (r *Registry) resource(id string, camera *vedettev1.Camera, password string) (store.Resource, error) {
-	spec, err := proto.Marshal(&vedettev1.Camera{Source: source(camera.GetSource()), Analysis: camera.GetAnalysis()})
+	spec, err := proto.Marshal(&vedettev1.Camera{Source: source(camera.GetSource()), Analysis: camera.GetAnalysis(), Recording: camera.GetRecording()})
 	if err != nil {
 		return store.Resource{}, fmt.Errorf("encode camera %q: %w", id, err)
 	}
@@ -290,7 +291,7 @@ func (r *Registry) fromResource(res store.Resource) (*entry, error) {
 	}
 	c := &vedettev1.Camera{
 		Name: Name(res.Name), Uid: res.UID, Etag: res.Etag, DisplayName: res.DisplayName, Labels: res.Labels,
-		Source: source(spec.GetSource()), Analysis: analysis(spec.GetAnalysis()),
+		Source: source(spec.GetSource()), Analysis: analysis(spec.GetAnalysis()), Recording: recording(spec.GetRecording()),
 		DesiredState: vedettev1.DesiredState_DESIRED_STATE_ENABLED,
 	}
 	if !res.CreateTime.IsZero() {
@@ -321,6 +322,13 @@ func analysis(a *vedettev1.Analysis) *vedettev1.Analysis {
 		return &vedettev1.Analysis{}
 	}
 	return proto.CloneOf(a)
+}
+
+func recording(r *vedettev1.Recording) *vedettev1.Recording {
+	if r == nil {
+		return &vedettev1.Recording{}
+	}
+	return proto.CloneOf(r)
 }
 
 const prefix = "cameras/"

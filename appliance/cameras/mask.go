@@ -52,6 +52,12 @@ func merge(camera *vedettev1.Camera, password string, from *vedettev1.Camera, pa
 			camera.Analysis.EveryFrame = ana.GetEveryFrame()
 		case "analysis.staleness_budget":
 			camera.Analysis.StalenessBudget = ana.GetStalenessBudget()
+		case "recording":
+			camera.Recording = recording(from.GetRecording())
+		case "recording.no_pictures":
+			camera.Recording.NoPictures = from.GetRecording().GetNoPictures()
+		case "recording.clip":
+			camera.Recording.Clip = from.GetRecording().GetClip()
 		case "name", "etag": // identify, do not change
 		case "uid", "create_time", "update_time", "status", "source.password_set":
 			faults.add("update_mask", "%q cannot be set: it is the box's own", path)
@@ -73,6 +79,7 @@ func setPaths(c *vedettev1.Camera) []string {
 		"labels":        len(c.GetLabels()) > 0,
 		"desired_state": c.GetDesiredState() != vedettev1.DesiredState_DESIRED_STATE_UNSPECIFIED,
 		"analysis":      c.GetAnalysis() != nil,
+		"recording":     c.GetRecording() != nil,
 	} {
 		if set {
 			paths = append(paths, path)

@@ -46,6 +46,7 @@ const (
 	maxLabels      = 64
 	maxFPS         = 240
 	maxStaleness   = time.Minute
+	maxClip        = 30 * time.Second
 )
 
 // validate reports every fault at once.
@@ -70,6 +71,7 @@ func validate(id string, c *vedettev1.Camera, password string) error {
 	}
 	validateSource(faults, "camera.source", c.GetSource(), password)
 	validateAnalysis(faults, c.GetAnalysis())
+	validateRecording(faults, c.GetRecording())
 	if len(faults.Violations) > 0 {
 		return faults
 	}
@@ -153,5 +155,11 @@ func validateAnalysis(faults *InvalidError, a *vedettev1.Analysis) {
 	}
 	if d := a.GetStalenessBudget(); d != nil && (!d.IsValid() || d.AsDuration() < 0 || d.AsDuration() > maxStaleness) {
 		faults.add("camera.analysis.staleness_budget", "not within 0 and %s", maxStaleness)
+	}
+}
+
+func validateRecording(faults *InvalidError, r *vedettev1.Recording) {
+	if d := r.GetClip(); d != nil && (!d.IsValid() || d.AsDuration() < 0 || d.AsDuration() > maxClip) {
+		faults.add("camera.recording.clip", "not within 0 and %s", maxClip)
 	}
 }

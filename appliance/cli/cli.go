@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/vedette/vedette/appliance"
 	"github.com/vedette/vedette/appliance/certificate"
+	"github.com/vedette/vedette/store"
 )
 
 // Env is what a command may use of the process it runs in.
@@ -100,10 +102,22 @@ type serving struct {
 	TLSClientCA string `name:"tls-client-ca" type:"path" env:"VEDETTE_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities whose certificates clients must show."`
 	SecretKey   string `type:"path" env:"VEDETTE_SECRET_KEY" placeholder:"FILE" help:"Key that seals passwords; in the data directory by default."`
 
+	KeepDays      float64 `env:"VEDETTE_KEEP_DAYS" placeholder:"DAYS" help:"Delete history older than this; 0: when space runs out."`
+	KeepMediaDays float64 `env:"VEDETTE_KEEP_MEDIA_DAYS" placeholder:"DAYS" help:"Delete pictures and clips older than this; 0: with their day."`
+	KeepGiB       float64 `name:"keep-gib" env:"VEDETTE_KEEP_GIB" placeholder:"GIB" help:"Delete the oldest days while everything kept is larger; 0: no bound."`
+	MinFreeGiB    float64 `name:"min-free-gib" env:"VEDETTE_MIN_FREE_GIB" placeholder:"GIB" help:"Delete the oldest days while less is free; 0: 5 % of the disk, at most 10."`
+
 	Demo bool `env:"VEDETTE_DEMO" help:"Show a rendered street as a camera, and let local browsers look without a token."`
 }
 
 func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
+	for flag, v := range map[string]float64{
+		"--keep-days": s.KeepDays, "--keep-media-days": s.KeepMediaDays, "--keep-gib": s.KeepGiB, "--min-free-gib": s.MinFreeGiB,
+	} {
+		if !(v >= 0 && v <= 1e6) {
+			return appliance.Config{}, fmt.Errorf("%s %v is not within 0 and 1000000", flag, v)
+		}
+	}
 	models := s.Models
 	if models == "" {
 		models = shippedModels(env.Executable)
@@ -113,9 +127,14 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 	}
 	return appliance.Config{
 		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
-		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey,
+		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
 		Logger: slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: g.LogLevel})),
 	}, nil
+}
+
+func (s *serving) retention() store.Retention {
+	days := func(n float64) time.Duration { return time.Duration(min(n, 1e5) * 24 * float64(time.Hour)) }
+	return store.Retention{MaxAge: days(s.KeepDays), MediaAge: days(s.KeepMediaDays), MaxBytes: int64(s.KeepGiB * (1 << 30)), MinFree: int64(s.MinFreeGiB * (1 << 30))}
 }
 
 // shippedModels is where the models are in a checkout (bin/../models), beside the programs, or in a package.

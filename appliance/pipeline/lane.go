@@ -43,6 +43,7 @@ type lane struct {
 	logger *slog.Logger
 	inbox
 
+	shots    *shots
 	settings Analysing
 	// everyFrame is settings.EveryFrame, for whoever announces frames.
 	everyFrame atomic.Bool
@@ -74,6 +75,7 @@ func newLane(p *Pipeline, camera string, s Analysing) *lane {
 		p: p, camera: camera, logger: p.cfg.Logger.With(slog.String("camera", camera)), inbox: newInbox(), settings: s,
 		drops: map[string]int64{}, reopen: "STREAM_OPENED",
 	}
+	l.shots = newShots(p, camera, l.logger)
 	l.everyFrame.Store(s.EveryFrame)
 	return l
 }
@@ -92,6 +94,8 @@ func (l *lane) run(ctx context.Context) {
 	defer beat.Stop()
 	report := time.NewTicker(l.p.cfg.Report)
 	defer report.Stop()
+	go l.shots.run(context.WithoutCancel(ctx)) // the last rows are written when ctx has ended
+	defer l.shots.close()
 	defer l.end(ctx)
 	for {
 		session, changed := l.p.currentSession()

@@ -8,6 +8,7 @@ type metrics struct {
 	dropped   *prometheus.CounterVec
 	inference *prometheus.HistogramVec
 	committed *prometheus.HistogramVec
+	pictures  *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -26,8 +27,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "vedette_frame_committed_seconds", Help: "From a frame's arrival until what was seen in it was committed.", Buckets: buckets,
 		}, []string{"camera"}),
 	}
+	m.pictures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "vedette_pictures_missed_total", Help: "Pictures of tracks and events that could not be taken or written.",
+	}, []string{"camera"})
 	if r != nil {
-		r.MustRegister(m.analysed, m.dropped, m.inference, m.committed)
+		r.MustRegister(m.analysed, m.dropped, m.inference, m.committed, m.pictures)
 	}
 	return m
 }
@@ -39,4 +43,5 @@ func (m *metrics) forget(camera string) {
 	m.dropped.DeletePartialMatch(labels)
 	m.inference.DeletePartialMatch(labels)
 	m.committed.DeletePartialMatch(labels)
+	m.pictures.DeletePartialMatch(labels)
 }

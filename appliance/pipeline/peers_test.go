@@ -38,6 +38,8 @@ type ingestPeer struct {
 	cameras  chan *ingestv1.SetCameras
 	released chan uint64
 	lease    uint64
+	// pictures answers requests for pictures; set it before frames are announced.
+	pictures func(*ingestv1.GetPicture) *ingestv1.Picture
 }
 
 func startIngest(t *testing.T, path string) *ingestPeer {
@@ -48,6 +50,9 @@ func startIngest(t *testing.T, path string) *ingestPeer {
 		t.Fatal(err)
 	}
 	p := &ingestPeer{t: t, path: path, listener: ln, cameras: make(chan *ingestv1.SetCameras, 100), released: make(chan uint64, 1000)}
+	p.pictures = func(q *ingestv1.GetPicture) *ingestv1.Picture {
+		return &ingestv1.Picture{Jpeg: []byte("jpeg of " + q.GetCamera())}
+	}
 	p.wg.Go(p.serve)
 	t.Cleanup(p.stop)
 	return p
@@ -92,7 +97,9 @@ func (p *ingestPeer) serve() {
 				p.released <- id
 			}
 			if q := m.GetGetPicture(); q != nil {
-				p.send(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Picture{Picture: &ingestv1.Picture{RequestId: q.GetRequestId(), Jpeg: []byte("jpeg of " + q.GetCamera())}}})
+				answer := p.pictures(q)
+				answer.RequestId = q.GetRequestId()
+				p.send(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Picture{Picture: answer}})
 			}
 		}
 	}

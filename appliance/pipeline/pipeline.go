@@ -105,6 +105,10 @@ type Analysing struct {
 	EveryFrame bool
 	// Staleness is how old a live frame may be when its analysis begins; 0: 1 s.
 	Staleness time.Duration
+	// NoPictures: none of tracks and events are kept.
+	NoPictures bool
+	// Clip is how much video is kept before and after each event of a rule; 0: none.
+	Clip time.Duration
 }
 
 func (a Analysing) withDefaults() Analysing {

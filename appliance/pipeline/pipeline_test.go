@@ -536,6 +536,7 @@ func TestAnotherPipelineOpensAnotherSequence(t *testing.T) {
 func TestTrackEndsWhenItWasNotSeenForAWhileOfObservedTime(t *testing.T) {
 	b := start(t, pipeline.Analysing{})
 	seq := b.begin("e1")
+	sub := b.store.Subscribe(0)
 	for n := range uint64(8) {
 		b.ingest.announce("door", "e1", n, base+int64(n+1)*int64(500*time.Millisecond), 0)
 		r := b.request((*inferRequest).isFrame)
@@ -546,6 +547,9 @@ func TestTrackEndsWhenItWasNotSeenForAWhileOfObservedTime(t *testing.T) {
 		r.answer(t, person(2, 0))
 	}
 	b.eventually("eight frames are analysed", func(a pipeline.Analysis) bool { return a.Frames == 8 })
+	commits(t, sub, func(c *store.Commit) bool {
+		return slices.ContainsFunc(c.Tracks, func(tr store.Track) bool { return tr.State == store.TrackEnded })
+	})
 	if err := b.store.Flush(context.Background()); err != nil {
 		t.Fatal(err)
 	}

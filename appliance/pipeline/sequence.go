@@ -185,8 +185,8 @@ func (l *lane) answer(ctx context.Context, a answer) {
 	}
 	f := q.flight[0]
 	q.flight = q.flight[1:]
-	l.release(f.notice)
 	if a.err != nil {
+		l.release(f.notice)
 		l.failed(ctx, a.err)
 		return
 	}
@@ -217,7 +217,7 @@ func (l *lane) failed(ctx context.Context, err error) {
 	l.later(err)
 }
 
-// record hands what was seen in a frame to the store.
+// record hands what was seen in a frame to the store, and its lease to who takes pictures.
 func (l *lane) record(ctx context.Context, f flight, tracks []tracker.Track) {
 	q, n := l.seq, f.notice
 	capture := time.Unix(0, n.GetCaptureTimeNs()).UTC()
@@ -241,18 +241,25 @@ func (l *lane) record(ctx context.Context, f flight, tracks []tracker.Track) {
 		}
 		fr.Objects = append(fr.Objects, o)
 		if w := q.follow(o, t, l.camera, capture); w != nil {
+			w.Picture = l.shots.file(w.ID)
 			batch.Tracks = append(batch.Tracks, *w)
 		}
 	}
 	ended := q.lost()
-	batch.Tracks = append(batch.Tracks, ended...)
+	batch.Tracks = append(batch.Tracks, l.shots.finish(ended, nil)...)
 	if rules := l.p.cfg.Rules; rules != nil {
 		batch.Events = rules.Seen(&fr, ended)
 	}
 	batch.Frames = []store.Frame{fr}
-	if _, err := l.p.cfg.Store.Append(ctx, batch); err != nil && ctx.Err() == nil {
+	committed, err := l.p.cfg.Store.Append(ctx, batch)
+	if err != nil && ctx.Err() == nil {
 		l.logger.Error("what was seen could not be kept", slog.Any("err", err))
 	}
+	if err != nil || l.settings.NoPictures {
+		l.release(n)
+		return
+	}
+	l.shots.look(ctx, n, &fr, q.tracks, batch.Events, committed)
 }
 
 // share is a coordinate as a fraction of the picture.
@@ -416,7 +423,25 @@ func (l *lane) abandon(ctx context.Context, reason string) {
 		q.session.drop(q.region)
 	}
 	l.leaveRules(ctx, q)
+	l.keepPictures(q)
 	l.closeRow(ctx, q.id, reason)
+}
+
+// keepPictures has the pictures of what is still followed written, and waits for it: with the sequence its tracks end.
+func (l *lane) keepPictures(q *sequence) {
+	open := make([]store.Track, 0, len(q.tracks))
+	for _, f := range q.tracks {
+		open = append(open, *f.copy())
+	}
+	reached := make(chan struct{})
+	l.shots.finish(open, reached)
+	timeout := time.NewTimer(shotTimeout)
+	defer timeout.Stop()
+	select {
+	case <-reached:
+	case <-timeout.C:
+		l.logger.Warn("the last pictures of a sequence are late", slog.Int64("sequence", q.id))
+	}
 }
 
 // leaveRules keeps what the end of a sequence means to the rules: whoever was in a zone is no longer known to be.

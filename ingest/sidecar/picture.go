@@ -22,6 +22,7 @@ func (c *conn) picture(m *ingestv1.GetPicture) {
 	} else {
 		answer.Jpeg, answer.Width, answer.Height = p.jpeg, wire.Side(p.size.X), wire.Side(p.size.Y)
 		answer.StreamEpoch, answer.Number, answer.CaptureTimeNs = p.of.Epoch.ID, p.of.Number, p.of.Capture.UnixNano()
+		answer.Sharpness = p.sharpness
 	}
 	c.out.put(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Picture{Picture: answer}}, nil)
 }

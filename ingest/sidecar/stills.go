@@ -36,7 +36,9 @@ type still struct {
 	of   ingest.Frame
 	jpeg []byte
 	size image.Point
-	err  error
+	// sharpness of a crop; 0 of a whole frame.
+	sharpness float64
+	err       error
 }
 
 // get returns the JPEG of a key, which fill makes unless somebody else has, or is about to. Failures are not kept.
@@ -86,6 +88,9 @@ func (s *stills) encodedCount() uint64 {
 // encode fills in the JPEG of a frame's pixels.
 func (p *still) encode(f ingest.Frame, pixels []byte) error {
 	p.of = f
+	if !p.key.crop.Empty() {
+		p.sharpness = sharpness(pixels, f.Size, p.key.crop)
+	}
 	p.jpeg, p.size, p.err = av.JPEG(av.Still{Pixels: pixels, Width: f.Size.X, Height: f.Size.Y, FullRange: f.FullRange}, p.key.crop, p.key.width, p.key.quality)
 	if p.err != nil {
 		p.err = &ingest.Error{Reason: ingest.ReasonInternal, Err: p.err}

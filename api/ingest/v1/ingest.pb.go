@@ -2494,6 +2494,8 @@ type Picture struct {
 	StreamEpoch   string `protobuf:"bytes,7,opt,name=stream_epoch,json=streamEpoch,proto3" json:"stream_epoch,omitempty"`
 	Number        uint64 `protobuf:"varint,8,opt,name=number,proto3" json:"number,omitempty"`
 	CaptureTimeNs int64  `protobuf:"varint,9,opt,name=capture_time_ns,json=captureTimeNs,proto3" json:"capture_time_ns,omitempty"`
+	// How sharp a crop is: the variance of the Laplacian of its luma, in squared levels; 0 of a whole frame.
+	Sharpness     float64 `protobuf:"fixed64,10,opt,name=sharpness,proto3" json:"sharpness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2587,6 +2589,13 @@ func (x *Picture) GetNumber() uint64 {
 func (x *Picture) GetCaptureTimeNs() int64 {
 	if x != nil {
 		return x.CaptureTimeNs
+	}
+	return 0
+}
+
+func (x *Picture) GetSharpness() float64 {
+	if x != nil {
+		return x.Sharpness
 	}
 	return 0
 }
@@ -4041,7 +4050,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x01x\x18\x01 \x01(\x05R\x01x\x12\f\n" +
 	"\x01y\x18\x02 \x01(\x05R\x01y\x12\x14\n" +
 	"\x05width\x18\x03 \x01(\x05R\x05width\x12\x16\n" +
-	"\x06height\x18\x04 \x01(\x05R\x06height\"\x95\x02\n" +
+	"\x06height\x18\x04 \x01(\x05R\x06height\"\xb3\x02\n" +
 	"\aPicture\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId\x12.\n" +
@@ -4052,7 +4061,9 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x06camera\x18\x06 \x01(\tR\x06camera\x12!\n" +
 	"\fstream_epoch\x18\a \x01(\tR\vstreamEpoch\x12\x16\n" +
 	"\x06number\x18\b \x01(\x04R\x06number\x12&\n" +
-	"\x0fcapture_time_ns\x18\t \x01(\x03R\rcaptureTimeNs\"^\n" +
+	"\x0fcapture_time_ns\x18\t \x01(\x03R\rcaptureTimeNs\x12\x1c\n" +
+	"\tsharpness\x18\n" +
+	" \x01(\x01R\tsharpness\"^\n" +
 	"\x10WatchAccessUnits\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12\x12\n" +
 	"\x04stop\x18\x02 \x01(\bR\x04stop\x12\x1e\n" +

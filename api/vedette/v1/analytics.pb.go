@@ -173,7 +173,9 @@ type Track struct {
 	// Name and version of the model that found it.
 	Model string `protobuf:"bytes,14,opt,name=model,proto3" json:"model,omitempty"`
 	// Where it was, by capture time; only in GetTrack.
-	Path          []*TrackPoint `protobuf:"bytes,15,rep,name=path,proto3" json:"path,omitempty"`
+	Path []*TrackPoint `protobuf:"bytes,15,rep,name=path,proto3" json:"path,omitempty"`
+	// Where its best picture is, as a path on the box's HTTP address; empty when there is none (yet).
+	Picture       string `protobuf:"bytes,16,opt,name=picture,proto3" json:"picture,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -311,6 +313,13 @@ func (x *Track) GetPath() []*TrackPoint {
 		return x.Path
 	}
 	return nil
+}
+
+func (x *Track) GetPicture() string {
+	if x != nil {
+		return x.Picture
+	}
+	return ""
 }
 
 // TrackPoint is where the centre of a track's box was at one time, as fractions of the picture.
@@ -658,6 +667,95 @@ func (x *GetTrackRequest) GetName() string {
 	return ""
 }
 
+type GetTrackPictureRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// cameras/{camera}/tracks/{track}
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTrackPictureRequest) Reset() {
+	*x = GetTrackPictureRequest{}
+	mi := &file_vedette_v1_analytics_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTrackPictureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTrackPictureRequest) ProtoMessage() {}
+
+func (x *GetTrackPictureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_analytics_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTrackPictureRequest.ProtoReflect.Descriptor instead.
+func (*GetTrackPictureRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetTrackPictureRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetTrackPictureResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jpeg          []byte                 `protobuf:"bytes,1,opt,name=jpeg,proto3" json:"jpeg,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTrackPictureResponse) Reset() {
+	*x = GetTrackPictureResponse{}
+	mi := &file_vedette_v1_analytics_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTrackPictureResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTrackPictureResponse) ProtoMessage() {}
+
+func (x *GetTrackPictureResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_analytics_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTrackPictureResponse.ProtoReflect.Descriptor instead.
+func (*GetTrackPictureResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetTrackPictureResponse) GetJpeg() []byte {
+	if x != nil {
+		return x.Jpeg
+	}
+	return nil
+}
+
 type ListDetectionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// cameras/{camera}; empty: every camera.
@@ -675,7 +773,7 @@ type ListDetectionsRequest struct {
 
 func (x *ListDetectionsRequest) Reset() {
 	*x = ListDetectionsRequest{}
-	mi := &file_vedette_v1_analytics_proto_msgTypes[7]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +785,7 @@ func (x *ListDetectionsRequest) String() string {
 func (*ListDetectionsRequest) ProtoMessage() {}
 
 func (x *ListDetectionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_analytics_proto_msgTypes[7]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +798,7 @@ func (x *ListDetectionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDetectionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDetectionsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{7}
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListDetectionsRequest) GetParent() string {
@@ -748,7 +846,7 @@ type ListDetectionsResponse struct {
 
 func (x *ListDetectionsResponse) Reset() {
 	*x = ListDetectionsResponse{}
-	mi := &file_vedette_v1_analytics_proto_msgTypes[8]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +858,7 @@ func (x *ListDetectionsResponse) String() string {
 func (*ListDetectionsResponse) ProtoMessage() {}
 
 func (x *ListDetectionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_analytics_proto_msgTypes[8]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +871,7 @@ func (x *ListDetectionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDetectionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDetectionsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{8}
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListDetectionsResponse) GetDetections() []*Detection {
@@ -806,7 +904,7 @@ type WatchAnalyticsRequest struct {
 
 func (x *WatchAnalyticsRequest) Reset() {
 	*x = WatchAnalyticsRequest{}
-	mi := &file_vedette_v1_analytics_proto_msgTypes[9]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +916,7 @@ func (x *WatchAnalyticsRequest) String() string {
 func (*WatchAnalyticsRequest) ProtoMessage() {}
 
 func (x *WatchAnalyticsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_analytics_proto_msgTypes[9]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +929,7 @@ func (x *WatchAnalyticsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAnalyticsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAnalyticsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{9}
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchAnalyticsRequest) GetCameras() []string {
@@ -880,7 +978,7 @@ type WatchAnalyticsResponse struct {
 
 func (x *WatchAnalyticsResponse) Reset() {
 	*x = WatchAnalyticsResponse{}
-	mi := &file_vedette_v1_analytics_proto_msgTypes[10]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +990,7 @@ func (x *WatchAnalyticsResponse) String() string {
 func (*WatchAnalyticsResponse) ProtoMessage() {}
 
 func (x *WatchAnalyticsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_analytics_proto_msgTypes[10]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1003,7 @@ func (x *WatchAnalyticsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAnalyticsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAnalyticsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{10}
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchAnalyticsResponse) GetSeq() int64 {
@@ -1012,7 +1110,7 @@ type TrackChange struct {
 
 func (x *TrackChange) Reset() {
 	*x = TrackChange{}
-	mi := &file_vedette_v1_analytics_proto_msgTypes[11]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1122,7 @@ func (x *TrackChange) String() string {
 func (*TrackChange) ProtoMessage() {}
 
 func (x *TrackChange) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_analytics_proto_msgTypes[11]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1135,7 @@ func (x *TrackChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrackChange.ProtoReflect.Descriptor instead.
 func (*TrackChange) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{11}
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TrackChange) GetKind() ChangeKind {
@@ -1071,7 +1169,7 @@ type FrameObservations struct {
 
 func (x *FrameObservations) Reset() {
 	*x = FrameObservations{}
-	mi := &file_vedette_v1_analytics_proto_msgTypes[12]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1181,7 @@ func (x *FrameObservations) String() string {
 func (*FrameObservations) ProtoMessage() {}
 
 func (x *FrameObservations) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_analytics_proto_msgTypes[12]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1194,7 @@ func (x *FrameObservations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameObservations.ProtoReflect.Descriptor instead.
 func (*FrameObservations) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{12}
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FrameObservations) GetCamera() string {
@@ -1156,7 +1254,7 @@ type Observation struct {
 
 func (x *Observation) Reset() {
 	*x = Observation{}
-	mi := &file_vedette_v1_analytics_proto_msgTypes[13]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1266,7 @@ func (x *Observation) String() string {
 func (*Observation) ProtoMessage() {}
 
 func (x *Observation) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_analytics_proto_msgTypes[13]
+	mi := &file_vedette_v1_analytics_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1279,7 @@ func (x *Observation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observation.ProtoReflect.Descriptor instead.
 func (*Observation) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Observation) GetTrack() string {
@@ -1229,7 +1327,7 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"\x05x_min\x18\x01 \x01(\x02R\x04xMin\x12\x13\n" +
 	"\x05y_min\x18\x02 \x01(\x02R\x04yMin\x12\x13\n" +
 	"\x05x_max\x18\x03 \x01(\x02R\x04xMax\x12\x13\n" +
-	"\x05y_max\x18\x04 \x01(\x02R\x04yMax\"\x86\x04\n" +
+	"\x05y_max\x18\x04 \x01(\x02R\x04yMax\"\xa0\x04\n" +
 	"\x05Track\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x16\n" +
 	"\x06camera\x18\x02 \x01(\tR\x06camera\x12\x1a\n" +
@@ -1248,7 +1346,8 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"\fobservations\x18\f \x01(\x03R\fobservations\x12!\n" +
 	"\x03box\x18\r \x01(\v2\x0f.vedette.v1.BoxR\x03box\x12\x14\n" +
 	"\x05model\x18\x0e \x01(\tR\x05model\x12*\n" +
-	"\x04path\x18\x0f \x03(\v2\x16.vedette.v1.TrackPointR\x04path\"X\n" +
+	"\x04path\x18\x0f \x03(\v2\x16.vedette.v1.TrackPointR\x04path\x12\x18\n" +
+	"\apicture\x18\x10 \x01(\tR\apicture\"X\n" +
 	"\n" +
 	"TrackPoint\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\f\n" +
@@ -1274,7 +1373,11 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"\x06tracks\x18\x01 \x03(\v2\x11.vedette.v1.TrackR\x06tracks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"*\n" +
 	"\x0fGetTrackRequest\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\x9e\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"1\n" +
+	"\x16GetTrackPictureRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"-\n" +
+	"\x17GetTrackPictureResponse\x12\x12\n" +
+	"\x04jpeg\x18\x01 \x01(\fR\x04jpeg\"\x9e\x01\n" +
 	"\x15ListDetectionsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x1b\n" +
@@ -1321,12 +1424,13 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"TrackState\x12\x1b\n" +
 	"\x17TRACK_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10TRACK_STATE_OPEN\x10\x01\x12\x15\n" +
-	"\x11TRACK_STATE_ENDED\x10\x022\x87\x04\n" +
+	"\x11TRACK_STATE_ENDED\x10\x022\x93\x05\n" +
 	"\x10AnalyticsService\x12\x80\x01\n" +
 	"\n" +
 	"ListTracks\x12\x1d.vedette.v1.ListTracksRequest\x1a\x1e.vedette.v1.ListTracksResponse\"3\x82\xd3\xe4\x93\x02-Z\x1f\x12\x1d/v1/{parent=cameras/*}/tracks\x12\n" +
 	"/v1/tracks\x12a\n" +
-	"\bGetTrack\x12\x1b.vedette.v1.GetTrackRequest\x1a\x11.vedette.v1.Track\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=cameras/*/tracks/*}\x12\x94\x01\n" +
+	"\bGetTrack\x12\x1b.vedette.v1.GetTrackRequest\x1a\x11.vedette.v1.Track\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=cameras/*/tracks/*}\x12\x89\x01\n" +
+	"\x0fGetTrackPicture\x12\".vedette.v1.GetTrackPictureRequest\x1a#.vedette.v1.GetTrackPictureResponse\"-\x82\xd3\xe4\x93\x02'\x12%/v1/{name=cameras/*/tracks/*}:picture\x12\x94\x01\n" +
 	"\x0eListDetections\x12!.vedette.v1.ListDetectionsRequest\x1a\".vedette.v1.ListDetectionsResponse\";\x82\xd3\xe4\x93\x025Z#\x12!/v1/{parent=cameras/*}/detections\x12\x0e/v1/detections\x12v\n" +
 	"\x0eWatchAnalytics\x12!.vedette.v1.WatchAnalyticsRequest\x1a\".vedette.v1.WatchAnalyticsResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/analytics:watch0\x01B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
@@ -1343,63 +1447,67 @@ func file_vedette_v1_analytics_proto_rawDescGZIP() []byte {
 }
 
 var file_vedette_v1_analytics_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vedette_v1_analytics_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_vedette_v1_analytics_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_vedette_v1_analytics_proto_goTypes = []any{
-	(TrackState)(0),                // 0: vedette.v1.TrackState
-	(*Box)(nil),                    // 1: vedette.v1.Box
-	(*Track)(nil),                  // 2: vedette.v1.Track
-	(*TrackPoint)(nil),             // 3: vedette.v1.TrackPoint
-	(*Detection)(nil),              // 4: vedette.v1.Detection
-	(*ListTracksRequest)(nil),      // 5: vedette.v1.ListTracksRequest
-	(*ListTracksResponse)(nil),     // 6: vedette.v1.ListTracksResponse
-	(*GetTrackRequest)(nil),        // 7: vedette.v1.GetTrackRequest
-	(*ListDetectionsRequest)(nil),  // 8: vedette.v1.ListDetectionsRequest
-	(*ListDetectionsResponse)(nil), // 9: vedette.v1.ListDetectionsResponse
-	(*WatchAnalyticsRequest)(nil),  // 10: vedette.v1.WatchAnalyticsRequest
-	(*WatchAnalyticsResponse)(nil), // 11: vedette.v1.WatchAnalyticsResponse
-	(*TrackChange)(nil),            // 12: vedette.v1.TrackChange
-	(*FrameObservations)(nil),      // 13: vedette.v1.FrameObservations
-	(*Observation)(nil),            // 14: vedette.v1.Observation
-	(*timestamppb.Timestamp)(nil),  // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 16: google.protobuf.Duration
-	(*Synced)(nil),                 // 17: vedette.v1.Synced
-	(*Heartbeat)(nil),              // 18: vedette.v1.Heartbeat
-	(*Gap)(nil),                    // 19: vedette.v1.Gap
-	(ChangeKind)(0),                // 20: vedette.v1.ChangeKind
+	(TrackState)(0),                 // 0: vedette.v1.TrackState
+	(*Box)(nil),                     // 1: vedette.v1.Box
+	(*Track)(nil),                   // 2: vedette.v1.Track
+	(*TrackPoint)(nil),              // 3: vedette.v1.TrackPoint
+	(*Detection)(nil),               // 4: vedette.v1.Detection
+	(*ListTracksRequest)(nil),       // 5: vedette.v1.ListTracksRequest
+	(*ListTracksResponse)(nil),      // 6: vedette.v1.ListTracksResponse
+	(*GetTrackRequest)(nil),         // 7: vedette.v1.GetTrackRequest
+	(*GetTrackPictureRequest)(nil),  // 8: vedette.v1.GetTrackPictureRequest
+	(*GetTrackPictureResponse)(nil), // 9: vedette.v1.GetTrackPictureResponse
+	(*ListDetectionsRequest)(nil),   // 10: vedette.v1.ListDetectionsRequest
+	(*ListDetectionsResponse)(nil),  // 11: vedette.v1.ListDetectionsResponse
+	(*WatchAnalyticsRequest)(nil),   // 12: vedette.v1.WatchAnalyticsRequest
+	(*WatchAnalyticsResponse)(nil),  // 13: vedette.v1.WatchAnalyticsResponse
+	(*TrackChange)(nil),             // 14: vedette.v1.TrackChange
+	(*FrameObservations)(nil),       // 15: vedette.v1.FrameObservations
+	(*Observation)(nil),             // 16: vedette.v1.Observation
+	(*timestamppb.Timestamp)(nil),   // 17: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 18: google.protobuf.Duration
+	(*Synced)(nil),                  // 19: vedette.v1.Synced
+	(*Heartbeat)(nil),               // 20: vedette.v1.Heartbeat
+	(*Gap)(nil),                     // 21: vedette.v1.Gap
+	(ChangeKind)(0),                 // 22: vedette.v1.ChangeKind
 }
 var file_vedette_v1_analytics_proto_depIdxs = []int32{
-	15, // 0: vedette.v1.Track.start_time:type_name -> google.protobuf.Timestamp
-	15, // 1: vedette.v1.Track.end_time:type_name -> google.protobuf.Timestamp
+	17, // 0: vedette.v1.Track.start_time:type_name -> google.protobuf.Timestamp
+	17, // 1: vedette.v1.Track.end_time:type_name -> google.protobuf.Timestamp
 	0,  // 2: vedette.v1.Track.state:type_name -> vedette.v1.TrackState
 	1,  // 3: vedette.v1.Track.box:type_name -> vedette.v1.Box
 	3,  // 4: vedette.v1.Track.path:type_name -> vedette.v1.TrackPoint
-	15, // 5: vedette.v1.TrackPoint.time:type_name -> google.protobuf.Timestamp
-	15, // 6: vedette.v1.Detection.capture_time:type_name -> google.protobuf.Timestamp
+	17, // 5: vedette.v1.TrackPoint.time:type_name -> google.protobuf.Timestamp
+	17, // 6: vedette.v1.Detection.capture_time:type_name -> google.protobuf.Timestamp
 	1,  // 7: vedette.v1.Detection.box:type_name -> vedette.v1.Box
 	2,  // 8: vedette.v1.ListTracksResponse.tracks:type_name -> vedette.v1.Track
 	4,  // 9: vedette.v1.ListDetectionsResponse.detections:type_name -> vedette.v1.Detection
-	16, // 10: vedette.v1.WatchAnalyticsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	12, // 11: vedette.v1.WatchAnalyticsResponse.track:type_name -> vedette.v1.TrackChange
-	13, // 12: vedette.v1.WatchAnalyticsResponse.frame:type_name -> vedette.v1.FrameObservations
-	17, // 13: vedette.v1.WatchAnalyticsResponse.synced:type_name -> vedette.v1.Synced
-	18, // 14: vedette.v1.WatchAnalyticsResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	19, // 15: vedette.v1.WatchAnalyticsResponse.gap:type_name -> vedette.v1.Gap
-	20, // 16: vedette.v1.TrackChange.kind:type_name -> vedette.v1.ChangeKind
+	18, // 10: vedette.v1.WatchAnalyticsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	14, // 11: vedette.v1.WatchAnalyticsResponse.track:type_name -> vedette.v1.TrackChange
+	15, // 12: vedette.v1.WatchAnalyticsResponse.frame:type_name -> vedette.v1.FrameObservations
+	19, // 13: vedette.v1.WatchAnalyticsResponse.synced:type_name -> vedette.v1.Synced
+	20, // 14: vedette.v1.WatchAnalyticsResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	21, // 15: vedette.v1.WatchAnalyticsResponse.gap:type_name -> vedette.v1.Gap
+	22, // 16: vedette.v1.TrackChange.kind:type_name -> vedette.v1.ChangeKind
 	2,  // 17: vedette.v1.TrackChange.track:type_name -> vedette.v1.Track
-	15, // 18: vedette.v1.FrameObservations.capture_time:type_name -> google.protobuf.Timestamp
-	15, // 19: vedette.v1.FrameObservations.receive_time:type_name -> google.protobuf.Timestamp
-	14, // 20: vedette.v1.FrameObservations.observations:type_name -> vedette.v1.Observation
+	17, // 18: vedette.v1.FrameObservations.capture_time:type_name -> google.protobuf.Timestamp
+	17, // 19: vedette.v1.FrameObservations.receive_time:type_name -> google.protobuf.Timestamp
+	16, // 20: vedette.v1.FrameObservations.observations:type_name -> vedette.v1.Observation
 	1,  // 21: vedette.v1.Observation.box:type_name -> vedette.v1.Box
 	5,  // 22: vedette.v1.AnalyticsService.ListTracks:input_type -> vedette.v1.ListTracksRequest
 	7,  // 23: vedette.v1.AnalyticsService.GetTrack:input_type -> vedette.v1.GetTrackRequest
-	8,  // 24: vedette.v1.AnalyticsService.ListDetections:input_type -> vedette.v1.ListDetectionsRequest
-	10, // 25: vedette.v1.AnalyticsService.WatchAnalytics:input_type -> vedette.v1.WatchAnalyticsRequest
-	6,  // 26: vedette.v1.AnalyticsService.ListTracks:output_type -> vedette.v1.ListTracksResponse
-	2,  // 27: vedette.v1.AnalyticsService.GetTrack:output_type -> vedette.v1.Track
-	9,  // 28: vedette.v1.AnalyticsService.ListDetections:output_type -> vedette.v1.ListDetectionsResponse
-	11, // 29: vedette.v1.AnalyticsService.WatchAnalytics:output_type -> vedette.v1.WatchAnalyticsResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
+	8,  // 24: vedette.v1.AnalyticsService.GetTrackPicture:input_type -> vedette.v1.GetTrackPictureRequest
+	10, // 25: vedette.v1.AnalyticsService.ListDetections:input_type -> vedette.v1.ListDetectionsRequest
+	12, // 26: vedette.v1.AnalyticsService.WatchAnalytics:input_type -> vedette.v1.WatchAnalyticsRequest
+	6,  // 27: vedette.v1.AnalyticsService.ListTracks:output_type -> vedette.v1.ListTracksResponse
+	2,  // 28: vedette.v1.AnalyticsService.GetTrack:output_type -> vedette.v1.Track
+	9,  // 29: vedette.v1.AnalyticsService.GetTrackPicture:output_type -> vedette.v1.GetTrackPictureResponse
+	11, // 30: vedette.v1.AnalyticsService.ListDetections:output_type -> vedette.v1.ListDetectionsResponse
+	13, // 31: vedette.v1.AnalyticsService.WatchAnalytics:output_type -> vedette.v1.WatchAnalyticsResponse
+	27, // [27:32] is the sub-list for method output_type
+	22, // [22:27] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
 	22, // [22:22] is the sub-list for extension extendee
 	0,  // [0:22] is the sub-list for field type_name
@@ -1411,7 +1519,7 @@ func file_vedette_v1_analytics_proto_init() {
 		return
 	}
 	file_vedette_v1_watch_proto_init()
-	file_vedette_v1_analytics_proto_msgTypes[10].OneofWrappers = []any{
+	file_vedette_v1_analytics_proto_msgTypes[12].OneofWrappers = []any{
 		(*WatchAnalyticsResponse_Track)(nil),
 		(*WatchAnalyticsResponse_Frame)(nil),
 		(*WatchAnalyticsResponse_Synced)(nil),
@@ -1424,7 +1532,7 @@ func file_vedette_v1_analytics_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_analytics_proto_rawDesc), len(file_vedette_v1_analytics_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

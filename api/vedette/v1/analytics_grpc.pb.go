@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AnalyticsService_ListTracks_FullMethodName     = "/vedette.v1.AnalyticsService/ListTracks"
-	AnalyticsService_GetTrack_FullMethodName       = "/vedette.v1.AnalyticsService/GetTrack"
-	AnalyticsService_ListDetections_FullMethodName = "/vedette.v1.AnalyticsService/ListDetections"
-	AnalyticsService_WatchAnalytics_FullMethodName = "/vedette.v1.AnalyticsService/WatchAnalytics"
+	AnalyticsService_ListTracks_FullMethodName      = "/vedette.v1.AnalyticsService/ListTracks"
+	AnalyticsService_GetTrack_FullMethodName        = "/vedette.v1.AnalyticsService/GetTrack"
+	AnalyticsService_GetTrackPicture_FullMethodName = "/vedette.v1.AnalyticsService/GetTrackPicture"
+	AnalyticsService_ListDetections_FullMethodName  = "/vedette.v1.AnalyticsService/ListDetections"
+	AnalyticsService_WatchAnalytics_FullMethodName  = "/vedette.v1.AnalyticsService/WatchAnalytics"
 )
 
 // AnalyticsServiceClient is the client API for AnalyticsService service.
@@ -35,6 +36,8 @@ type AnalyticsServiceClient interface {
 	ListTracks(ctx context.Context, in *ListTracksRequest, opts ...grpc.CallOption) (*ListTracksResponse, error)
 	// GetTrack returns one track with its path.
 	GetTrack(ctx context.Context, in *GetTrackRequest, opts ...grpc.CallOption) (*Track, error)
+	// GetTrackPicture returns the best picture of a track as JPEG.
+	GetTrackPicture(ctx context.Context, in *GetTrackPictureRequest, opts ...grpc.CallOption) (*GetTrackPictureResponse, error)
 	// ListDetections returns what was seen frame by frame, newest capture time first, a page at a time.
 	ListDetections(ctx context.Context, in *ListDetectionsRequest, opts ...grpc.CallOption) (*ListDetectionsResponse, error)
 	// WatchAnalytics sends the open tracks, then Synced, then what is committed from then on.
@@ -63,6 +66,16 @@ func (c *analyticsServiceClient) GetTrack(ctx context.Context, in *GetTrackReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Track)
 	err := c.cc.Invoke(ctx, AnalyticsService_GetTrack_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *analyticsServiceClient) GetTrackPicture(ctx context.Context, in *GetTrackPictureRequest, opts ...grpc.CallOption) (*GetTrackPictureResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTrackPictureResponse)
+	err := c.cc.Invoke(ctx, AnalyticsService_GetTrackPicture_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +121,8 @@ type AnalyticsServiceServer interface {
 	ListTracks(context.Context, *ListTracksRequest) (*ListTracksResponse, error)
 	// GetTrack returns one track with its path.
 	GetTrack(context.Context, *GetTrackRequest) (*Track, error)
+	// GetTrackPicture returns the best picture of a track as JPEG.
+	GetTrackPicture(context.Context, *GetTrackPictureRequest) (*GetTrackPictureResponse, error)
 	// ListDetections returns what was seen frame by frame, newest capture time first, a page at a time.
 	ListDetections(context.Context, *ListDetectionsRequest) (*ListDetectionsResponse, error)
 	// WatchAnalytics sends the open tracks, then Synced, then what is committed from then on.
@@ -127,6 +142,9 @@ func (UnimplementedAnalyticsServiceServer) ListTracks(context.Context, *ListTrac
 }
 func (UnimplementedAnalyticsServiceServer) GetTrack(context.Context, *GetTrackRequest) (*Track, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTrack not implemented")
+}
+func (UnimplementedAnalyticsServiceServer) GetTrackPicture(context.Context, *GetTrackPictureRequest) (*GetTrackPictureResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTrackPicture not implemented")
 }
 func (UnimplementedAnalyticsServiceServer) ListDetections(context.Context, *ListDetectionsRequest) (*ListDetectionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDetections not implemented")
@@ -191,6 +209,24 @@ func _AnalyticsService_GetTrack_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AnalyticsService_GetTrackPicture_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTrackPictureRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AnalyticsServiceServer).GetTrackPicture(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AnalyticsService_GetTrackPicture_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AnalyticsServiceServer).GetTrackPicture(ctx, req.(*GetTrackPictureRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AnalyticsService_ListDetections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListDetectionsRequest)
 	if err := dec(in); err != nil {
@@ -234,6 +270,10 @@ var AnalyticsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetTrack",
 			Handler:    _AnalyticsService_GetTrack_Handler,
+		},
+		{
+			MethodName: "GetTrackPicture",
+			Handler:    _AnalyticsService_GetTrackPicture_Handler,
 		},
 		{
 			MethodName: "ListDetections",

@@ -275,6 +275,8 @@ type Camera struct {
 	DesiredState DesiredState           `protobuf:"varint,8,opt,name=desired_state,json=desiredState,proto3,enum=vedette.v1.DesiredState" json:"desired_state,omitempty"`
 	CreateTime   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	UpdateTime   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// What is kept besides rows.
+	Recording *Recording `protobuf:"bytes,15,opt,name=recording,proto3" json:"recording,omitempty"`
 	// What the camera is doing now.
 	Status        *CameraStatus `protobuf:"bytes,20,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -377,6 +379,13 @@ func (x *Camera) GetCreateTime() *timestamppb.Timestamp {
 func (x *Camera) GetUpdateTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.UpdateTime
+	}
+	return nil
+}
+
+func (x *Camera) GetRecording() *Recording {
+	if x != nil {
+		return x.Recording
 	}
 	return nil
 }
@@ -633,6 +642,62 @@ func (x *MotionGate) GetRecheck() *durationpb.Duration {
 	return nil
 }
 
+// Recording is what is kept of a camera besides rows. It lives as long as its day.
+type Recording struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keep no best pictures of tracks and no snapshots of events.
+	NoPictures bool `protobuf:"varint,1,opt,name=no_pictures,json=noPictures,proto3" json:"no_pictures,omitempty"`
+	// Video this long before and after each event of a zone or line, as the camera sent it; 0: none; at most 30 s. A
+	// camera with privacy masks has none, since the video does not show them.
+	Clip          *durationpb.Duration `protobuf:"bytes,2,opt,name=clip,proto3" json:"clip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recording) Reset() {
+	*x = Recording{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recording) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recording) ProtoMessage() {}
+
+func (x *Recording) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recording.ProtoReflect.Descriptor instead.
+func (*Recording) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Recording) GetNoPictures() bool {
+	if x != nil {
+		return x.NoPictures
+	}
+	return false
+}
+
+func (x *Recording) GetClip() *durationpb.Duration {
+	if x != nil {
+		return x.Clip
+	}
+	return nil
+}
+
 // CameraStatus is what a camera is doing now.
 type CameraStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -669,7 +734,7 @@ type CameraStatus struct {
 
 func (x *CameraStatus) Reset() {
 	*x = CameraStatus{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	mi := &file_vedette_v1_camera_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +746,7 @@ func (x *CameraStatus) String() string {
 func (*CameraStatus) ProtoMessage() {}
 
 func (x *CameraStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	mi := &file_vedette_v1_camera_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +759,7 @@ func (x *CameraStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraStatus.ProtoReflect.Descriptor instead.
 func (*CameraStatus) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CameraStatus) GetState() CameraState {
@@ -822,7 +887,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[5]
+	mi := &file_vedette_v1_camera_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +899,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[5]
+	mi := &file_vedette_v1_camera_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +912,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{5}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Media) GetCodec() string {
@@ -893,7 +958,7 @@ type CreateCameraRequest struct {
 
 func (x *CreateCameraRequest) Reset() {
 	*x = CreateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[6]
+	mi := &file_vedette_v1_camera_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +970,7 @@ func (x *CreateCameraRequest) String() string {
 func (*CreateCameraRequest) ProtoMessage() {}
 
 func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[6]
+	mi := &file_vedette_v1_camera_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +983,7 @@ func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCameraRequest.ProtoReflect.Descriptor instead.
 func (*CreateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{6}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateCameraRequest) GetCamera() *Camera {
@@ -958,7 +1023,7 @@ type GetCameraRequest struct {
 
 func (x *GetCameraRequest) Reset() {
 	*x = GetCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[7]
+	mi := &file_vedette_v1_camera_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1035,7 @@ func (x *GetCameraRequest) String() string {
 func (*GetCameraRequest) ProtoMessage() {}
 
 func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[7]
+	mi := &file_vedette_v1_camera_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1048,7 @@ func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCameraRequest.ProtoReflect.Descriptor instead.
 func (*GetCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{7}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetCameraRequest) GetName() string {
@@ -1004,7 +1069,7 @@ type ListCamerasRequest struct {
 
 func (x *ListCamerasRequest) Reset() {
 	*x = ListCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[8]
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1081,7 @@ func (x *ListCamerasRequest) String() string {
 func (*ListCamerasRequest) ProtoMessage() {}
 
 func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[8]
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1094,7 @@ func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasRequest.ProtoReflect.Descriptor instead.
 func (*ListCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{8}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListCamerasRequest) GetPageSize() int32 {
@@ -1057,7 +1122,7 @@ type ListCamerasResponse struct {
 
 func (x *ListCamerasResponse) Reset() {
 	*x = ListCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1134,7 @@ func (x *ListCamerasResponse) String() string {
 func (*ListCamerasResponse) ProtoMessage() {}
 
 func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1147,7 @@ func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasResponse.ProtoReflect.Descriptor instead.
 func (*ListCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListCamerasResponse) GetCameras() []*Camera {
@@ -1105,7 +1170,7 @@ type UpdateCameraRequest struct {
 	Camera *Camera `protobuf:"bytes,1,opt,name=camera,proto3" json:"camera,omitempty"`
 	// Paths of Camera: display_name, labels, source, source.uri, source.username, source.password, source.transport,
 	// analysis, analysis.fps, analysis.pipeline, analysis.paused, analysis.every_frame, analysis.staleness_budget,
-	// desired_state. Empty: every field that is set in camera.
+	// recording, recording.no_pictures, recording.clip, desired_state. Empty: every field that is set in camera.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Check everything, change nothing.
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
@@ -1119,7 +1184,7 @@ type UpdateCameraRequest struct {
 
 func (x *UpdateCameraRequest) Reset() {
 	*x = UpdateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1196,7 @@ func (x *UpdateCameraRequest) String() string {
 func (*UpdateCameraRequest) ProtoMessage() {}
 
 func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1209,7 @@ func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCameraRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateCameraRequest) GetCamera() *Camera {
@@ -1195,7 +1260,7 @@ type DeleteCameraRequest struct {
 
 func (x *DeleteCameraRequest) Reset() {
 	*x = DeleteCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1272,7 @@ func (x *DeleteCameraRequest) String() string {
 func (*DeleteCameraRequest) ProtoMessage() {}
 
 func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1285,7 @@ func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteCameraRequest) GetName() string {
@@ -1252,7 +1317,7 @@ type DeleteCameraResponse struct {
 
 func (x *DeleteCameraResponse) Reset() {
 	*x = DeleteCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1329,7 @@ func (x *DeleteCameraResponse) String() string {
 func (*DeleteCameraResponse) ProtoMessage() {}
 
 func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1342,7 @@ func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
 }
 
 type EnableCameraRequest struct {
@@ -1289,7 +1354,7 @@ type EnableCameraRequest struct {
 
 func (x *EnableCameraRequest) Reset() {
 	*x = EnableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1366,7 @@ func (x *EnableCameraRequest) String() string {
 func (*EnableCameraRequest) ProtoMessage() {}
 
 func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1379,7 @@ func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnableCameraRequest.ProtoReflect.Descriptor instead.
 func (*EnableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EnableCameraRequest) GetName() string {
@@ -1333,7 +1398,7 @@ type DisableCameraRequest struct {
 
 func (x *DisableCameraRequest) Reset() {
 	*x = DisableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1410,7 @@ func (x *DisableCameraRequest) String() string {
 func (*DisableCameraRequest) ProtoMessage() {}
 
 func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1423,7 @@ func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableCameraRequest.ProtoReflect.Descriptor instead.
 func (*DisableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DisableCameraRequest) GetName() string {
@@ -1377,7 +1442,7 @@ type ProbeCameraRequest struct {
 
 func (x *ProbeCameraRequest) Reset() {
 	*x = ProbeCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1454,7 @@ func (x *ProbeCameraRequest) String() string {
 func (*ProbeCameraRequest) ProtoMessage() {}
 
 func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1467,7 @@ func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraRequest.ProtoReflect.Descriptor instead.
 func (*ProbeCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProbeCameraRequest) GetSource() *Source {
@@ -1423,7 +1488,7 @@ type ProbeCameraResponse struct {
 
 func (x *ProbeCameraResponse) Reset() {
 	*x = ProbeCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1500,7 @@ func (x *ProbeCameraResponse) String() string {
 func (*ProbeCameraResponse) ProtoMessage() {}
 
 func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1513,7 @@ func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraResponse.ProtoReflect.Descriptor instead.
 func (*ProbeCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ProbeCameraResponse) GetMedia() *Media {
@@ -1478,7 +1543,7 @@ type GetSnapshotRequest struct {
 
 func (x *GetSnapshotRequest) Reset() {
 	*x = GetSnapshotRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1555,7 @@ func (x *GetSnapshotRequest) String() string {
 func (*GetSnapshotRequest) ProtoMessage() {}
 
 func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1568,7 @@ func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSnapshotRequest) GetName() string {
@@ -1542,7 +1607,7 @@ type GetSnapshotResponse struct {
 
 func (x *GetSnapshotResponse) Reset() {
 	*x = GetSnapshotResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1619,7 @@ func (x *GetSnapshotResponse) String() string {
 func (*GetSnapshotResponse) ProtoMessage() {}
 
 func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1632,7 @@ func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetSnapshotResponse) GetJpeg() []byte {
@@ -1621,7 +1686,7 @@ type GetFrameTimingRequest struct {
 
 func (x *GetFrameTimingRequest) Reset() {
 	*x = GetFrameTimingRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1698,7 @@ func (x *GetFrameTimingRequest) String() string {
 func (*GetFrameTimingRequest) ProtoMessage() {}
 
 func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1711,7 @@ func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFrameTimingRequest.ProtoReflect.Descriptor instead.
 func (*GetFrameTimingRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetFrameTimingRequest) GetName() string {
@@ -1672,7 +1737,7 @@ type FrameTiming struct {
 
 func (x *FrameTiming) Reset() {
 	*x = FrameTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1749,7 @@ func (x *FrameTiming) String() string {
 func (*FrameTiming) ProtoMessage() {}
 
 func (x *FrameTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1762,7 @@ func (x *FrameTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameTiming.ProtoReflect.Descriptor instead.
 func (*FrameTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FrameTiming) GetStages() []*StageTiming {
@@ -1736,7 +1801,7 @@ type StageTiming struct {
 
 func (x *StageTiming) Reset() {
 	*x = StageTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1813,7 @@ func (x *StageTiming) String() string {
 func (*StageTiming) ProtoMessage() {}
 
 func (x *StageTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1826,7 @@ func (x *StageTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageTiming.ProtoReflect.Descriptor instead.
 func (*StageTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StageTiming) GetStage() string {
@@ -1814,7 +1879,7 @@ type FrameStamps struct {
 
 func (x *FrameStamps) Reset() {
 	*x = FrameStamps{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1891,7 @@ func (x *FrameStamps) String() string {
 func (*FrameStamps) ProtoMessage() {}
 
 func (x *FrameStamps) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1904,7 @@ func (x *FrameStamps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameStamps.ProtoReflect.Descriptor instead.
 func (*FrameStamps) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FrameStamps) GetSequence() int64 {
@@ -1881,7 +1946,7 @@ type StageStamp struct {
 
 func (x *StageStamp) Reset() {
 	*x = StageStamp{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +1958,7 @@ func (x *StageStamp) String() string {
 func (*StageStamp) ProtoMessage() {}
 
 func (x *StageStamp) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +1971,7 @@ func (x *StageStamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageStamp.ProtoReflect.Descriptor instead.
 func (*StageStamp) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StageStamp) GetStage() string {
@@ -1933,7 +1998,7 @@ type WatchCamerasRequest struct {
 
 func (x *WatchCamerasRequest) Reset() {
 	*x = WatchCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2010,7 @@ func (x *WatchCamerasRequest) String() string {
 func (*WatchCamerasRequest) ProtoMessage() {}
 
 func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2023,7 @@ func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasRequest.ProtoReflect.Descriptor instead.
 func (*WatchCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchCamerasRequest) GetHeartbeatInterval() *durationpb.Duration {
@@ -1983,7 +2048,7 @@ type WatchCamerasResponse struct {
 
 func (x *WatchCamerasResponse) Reset() {
 	*x = WatchCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2060,7 @@ func (x *WatchCamerasResponse) String() string {
 func (*WatchCamerasResponse) ProtoMessage() {}
 
 func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2073,7 @@ func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasResponse.ProtoReflect.Descriptor instead.
 func (*WatchCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchCamerasResponse) GetItem() isWatchCamerasResponse_Item {
@@ -2093,7 +2158,7 @@ type CameraChange struct {
 
 func (x *CameraChange) Reset() {
 	*x = CameraChange{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2170,7 @@ func (x *CameraChange) String() string {
 func (*CameraChange) ProtoMessage() {}
 
 func (x *CameraChange) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2183,7 @@ func (x *CameraChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraChange.ProtoReflect.Descriptor instead.
 func (*CameraChange) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CameraChange) GetKind() ChangeKind {
@@ -2140,7 +2205,7 @@ var File_vedette_v1_camera_proto protoreflect.FileDescriptor
 const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\n" +
 	"\x17vedette/v1/camera.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16vedette/v1/watch.proto\"\xbf\x04\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16vedette/v1/watch.proto\"\xf4\x04\n" +
 	"\x06Camera\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x12\n" +
@@ -2154,7 +2219,8 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"createTime\x12@\n" +
 	"\vupdate_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
-	"updateTime\x125\n" +
+	"updateTime\x123\n" +
+	"\trecording\x18\x0f \x01(\v2\x15.vedette.v1.RecordingR\trecording\x125\n" +
 	"\x06status\x18\x14 \x01(\v2\x18.vedette.v1.CameraStatusB\x03\xe0A\x03R\x06status\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2179,7 +2245,11 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"MotionGate\x12\x1c\n" +
 	"\tthreshold\x18\x01 \x01(\x01R\tthreshold\x12-\n" +
 	"\x04hold\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04hold\x123\n" +
-	"\arecheck\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\arecheck\"\xf3\x05\n" +
+	"\arecheck\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\arecheck\"[\n" +
+	"\tRecording\x12\x1f\n" +
+	"\vno_pictures\x18\x01 \x01(\bR\n" +
+	"noPictures\x12-\n" +
+	"\x04clip\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04clip\"\xf3\x05\n" +
 	"\fCameraStatus\x12-\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x17.vedette.v1.CameraStateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -2335,7 +2405,7 @@ func file_vedette_v1_camera_proto_rawDescGZIP() []byte {
 }
 
 var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_vedette_v1_camera_proto_goTypes = []any{
 	(DesiredState)(0),             // 0: vedette.v1.DesiredState
 	(Transport)(0),                // 1: vedette.v1.Transport
@@ -2345,110 +2415,113 @@ var file_vedette_v1_camera_proto_goTypes = []any{
 	(*Source)(nil),                // 5: vedette.v1.Source
 	(*Analysis)(nil),              // 6: vedette.v1.Analysis
 	(*MotionGate)(nil),            // 7: vedette.v1.MotionGate
-	(*CameraStatus)(nil),          // 8: vedette.v1.CameraStatus
-	(*Media)(nil),                 // 9: vedette.v1.Media
-	(*CreateCameraRequest)(nil),   // 10: vedette.v1.CreateCameraRequest
-	(*GetCameraRequest)(nil),      // 11: vedette.v1.GetCameraRequest
-	(*ListCamerasRequest)(nil),    // 12: vedette.v1.ListCamerasRequest
-	(*ListCamerasResponse)(nil),   // 13: vedette.v1.ListCamerasResponse
-	(*UpdateCameraRequest)(nil),   // 14: vedette.v1.UpdateCameraRequest
-	(*DeleteCameraRequest)(nil),   // 15: vedette.v1.DeleteCameraRequest
-	(*DeleteCameraResponse)(nil),  // 16: vedette.v1.DeleteCameraResponse
-	(*EnableCameraRequest)(nil),   // 17: vedette.v1.EnableCameraRequest
-	(*DisableCameraRequest)(nil),  // 18: vedette.v1.DisableCameraRequest
-	(*ProbeCameraRequest)(nil),    // 19: vedette.v1.ProbeCameraRequest
-	(*ProbeCameraResponse)(nil),   // 20: vedette.v1.ProbeCameraResponse
-	(*GetSnapshotRequest)(nil),    // 21: vedette.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),   // 22: vedette.v1.GetSnapshotResponse
-	(*GetFrameTimingRequest)(nil), // 23: vedette.v1.GetFrameTimingRequest
-	(*FrameTiming)(nil),           // 24: vedette.v1.FrameTiming
-	(*StageTiming)(nil),           // 25: vedette.v1.StageTiming
-	(*FrameStamps)(nil),           // 26: vedette.v1.FrameStamps
-	(*StageStamp)(nil),            // 27: vedette.v1.StageStamp
-	(*WatchCamerasRequest)(nil),   // 28: vedette.v1.WatchCamerasRequest
-	(*WatchCamerasResponse)(nil),  // 29: vedette.v1.WatchCamerasResponse
-	(*CameraChange)(nil),          // 30: vedette.v1.CameraChange
-	nil,                           // 31: vedette.v1.Camera.LabelsEntry
-	nil,                           // 32: vedette.v1.CameraStatus.DropsEntry
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil), // 35: google.protobuf.FieldMask
-	(*Synced)(nil),                // 36: vedette.v1.Synced
-	(*Heartbeat)(nil),             // 37: vedette.v1.Heartbeat
-	(*Gap)(nil),                   // 38: vedette.v1.Gap
-	(ChangeKind)(0),               // 39: vedette.v1.ChangeKind
+	(*Recording)(nil),             // 8: vedette.v1.Recording
+	(*CameraStatus)(nil),          // 9: vedette.v1.CameraStatus
+	(*Media)(nil),                 // 10: vedette.v1.Media
+	(*CreateCameraRequest)(nil),   // 11: vedette.v1.CreateCameraRequest
+	(*GetCameraRequest)(nil),      // 12: vedette.v1.GetCameraRequest
+	(*ListCamerasRequest)(nil),    // 13: vedette.v1.ListCamerasRequest
+	(*ListCamerasResponse)(nil),   // 14: vedette.v1.ListCamerasResponse
+	(*UpdateCameraRequest)(nil),   // 15: vedette.v1.UpdateCameraRequest
+	(*DeleteCameraRequest)(nil),   // 16: vedette.v1.DeleteCameraRequest
+	(*DeleteCameraResponse)(nil),  // 17: vedette.v1.DeleteCameraResponse
+	(*EnableCameraRequest)(nil),   // 18: vedette.v1.EnableCameraRequest
+	(*DisableCameraRequest)(nil),  // 19: vedette.v1.DisableCameraRequest
+	(*ProbeCameraRequest)(nil),    // 20: vedette.v1.ProbeCameraRequest
+	(*ProbeCameraResponse)(nil),   // 21: vedette.v1.ProbeCameraResponse
+	(*GetSnapshotRequest)(nil),    // 22: vedette.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),   // 23: vedette.v1.GetSnapshotResponse
+	(*GetFrameTimingRequest)(nil), // 24: vedette.v1.GetFrameTimingRequest
+	(*FrameTiming)(nil),           // 25: vedette.v1.FrameTiming
+	(*StageTiming)(nil),           // 26: vedette.v1.StageTiming
+	(*FrameStamps)(nil),           // 27: vedette.v1.FrameStamps
+	(*StageStamp)(nil),            // 28: vedette.v1.StageStamp
+	(*WatchCamerasRequest)(nil),   // 29: vedette.v1.WatchCamerasRequest
+	(*WatchCamerasResponse)(nil),  // 30: vedette.v1.WatchCamerasResponse
+	(*CameraChange)(nil),          // 31: vedette.v1.CameraChange
+	nil,                           // 32: vedette.v1.Camera.LabelsEntry
+	nil,                           // 33: vedette.v1.CameraStatus.DropsEntry
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil), // 36: google.protobuf.FieldMask
+	(*Synced)(nil),                // 37: vedette.v1.Synced
+	(*Heartbeat)(nil),             // 38: vedette.v1.Heartbeat
+	(*Gap)(nil),                   // 39: vedette.v1.Gap
+	(ChangeKind)(0),               // 40: vedette.v1.ChangeKind
 }
 var file_vedette_v1_camera_proto_depIdxs = []int32{
-	31, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
+	32, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
 	5,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
 	6,  // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
 	0,  // 3: vedette.v1.Camera.desired_state:type_name -> vedette.v1.DesiredState
-	33, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
-	33, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
-	8,  // 6: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
-	1,  // 7: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
-	34, // 8: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
-	2,  // 9: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
-	7,  // 10: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
-	34, // 11: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
-	34, // 12: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
-	3,  // 13: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
-	33, // 14: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
-	9,  // 15: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
-	33, // 16: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
-	32, // 17: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
-	33, // 18: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
-	4,  // 19: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
-	4,  // 20: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
-	4,  // 21: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
-	35, // 22: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
-	5,  // 23: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
-	9,  // 24: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
-	34, // 25: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
-	33, // 26: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
-	25, // 27: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
-	25, // 28: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
-	26, // 29: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
-	34, // 30: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
-	34, // 31: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
-	34, // 32: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
-	33, // 33: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
-	27, // 34: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
-	34, // 35: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
-	34, // 36: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	30, // 37: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
-	36, // 38: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
-	37, // 39: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	38, // 40: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
-	39, // 41: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
-	4,  // 42: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
-	10, // 43: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
-	11, // 44: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
-	12, // 45: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
-	14, // 46: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
-	15, // 47: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
-	17, // 48: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
-	18, // 49: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
-	19, // 50: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
-	21, // 51: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
-	23, // 52: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
-	28, // 53: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
-	4,  // 54: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
-	4,  // 55: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
-	13, // 56: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
-	4,  // 57: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
-	16, // 58: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
-	4,  // 59: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
-	4,  // 60: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
-	20, // 61: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
-	22, // 62: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
-	24, // 63: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
-	29, // 64: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
-	54, // [54:65] is the sub-list for method output_type
-	43, // [43:54] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	34, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
+	34, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
+	8,  // 6: vedette.v1.Camera.recording:type_name -> vedette.v1.Recording
+	9,  // 7: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
+	1,  // 8: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
+	35, // 9: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
+	2,  // 10: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
+	7,  // 11: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
+	35, // 12: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
+	35, // 13: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
+	35, // 14: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
+	3,  // 15: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
+	34, // 16: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
+	10, // 17: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
+	34, // 18: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
+	33, // 19: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
+	34, // 20: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
+	4,  // 21: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
+	4,  // 22: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
+	4,  // 23: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
+	36, // 24: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
+	5,  // 25: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
+	10, // 26: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
+	35, // 27: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
+	34, // 28: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
+	26, // 29: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
+	26, // 30: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
+	27, // 31: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
+	35, // 32: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
+	35, // 33: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
+	35, // 34: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
+	34, // 35: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
+	28, // 36: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
+	35, // 37: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
+	35, // 38: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	31, // 39: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
+	37, // 40: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
+	38, // 41: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	39, // 42: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
+	40, // 43: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
+	4,  // 44: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
+	11, // 45: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
+	12, // 46: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
+	13, // 47: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
+	15, // 48: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
+	16, // 49: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
+	18, // 50: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
+	19, // 51: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
+	20, // 52: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
+	22, // 53: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
+	24, // 54: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
+	29, // 55: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
+	4,  // 56: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
+	4,  // 57: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
+	14, // 58: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
+	4,  // 59: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
+	17, // 60: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
+	4,  // 61: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
+	4,  // 62: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
+	21, // 63: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
+	23, // 64: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
+	25, // 65: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
+	30, // 66: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
+	56, // [56:67] is the sub-list for method output_type
+	45, // [45:56] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_camera_proto_init() }
@@ -2457,7 +2530,7 @@ func file_vedette_v1_camera_proto_init() {
 		return
 	}
 	file_vedette_v1_watch_proto_init()
-	file_vedette_v1_camera_proto_msgTypes[25].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[26].OneofWrappers = []any{
 		(*WatchCamerasResponse_Change)(nil),
 		(*WatchCamerasResponse_Synced)(nil),
 		(*WatchCamerasResponse_Heartbeat)(nil),
@@ -2469,7 +2542,7 @@ func file_vedette_v1_camera_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_camera_proto_rawDesc), len(file_vedette_v1_camera_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

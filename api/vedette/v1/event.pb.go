@@ -37,7 +37,11 @@ type Event struct {
 	// cameras/{camera}/tracks/{track} it is about; empty when none.
 	Track string `protobuf:"bytes,5,opt,name=track,proto3" json:"track,omitempty"`
 	// What there is to know, by the event's type.
-	Attributes    map[string]string `protobuf:"bytes,6,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Attributes map[string]string `protobuf:"bytes,6,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Where the picture the event was found in is, as a path on the box's HTTP address; empty when there is none (yet).
+	Snapshot string `protobuf:"bytes,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Where the video around the event is; empty when there is none (yet). It is ready when its time has passed.
+	Clip          string `protobuf:"bytes,8,opt,name=clip,proto3" json:"clip,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -114,6 +118,278 @@ func (x *Event) GetAttributes() map[string]string {
 	return nil
 }
 
+func (x *Event) GetSnapshot() string {
+	if x != nil {
+		return x.Snapshot
+	}
+	return ""
+}
+
+func (x *Event) GetClip() string {
+	if x != nil {
+		return x.Clip
+	}
+	return ""
+}
+
+type GetEventRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// cameras/{camera}/events/{event}
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventRequest) Reset() {
+	*x = GetEventRequest{}
+	mi := &file_vedette_v1_event_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventRequest) ProtoMessage() {}
+
+func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_event_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventRequest.ProtoReflect.Descriptor instead.
+func (*GetEventRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetEventRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetEventSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// cameras/{camera}/events/{event}
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventSnapshotRequest) Reset() {
+	*x = GetEventSnapshotRequest{}
+	mi := &file_vedette_v1_event_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventSnapshotRequest) ProtoMessage() {}
+
+func (x *GetEventSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_event_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*GetEventSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GetEventSnapshotRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetEventSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jpeg          []byte                 `protobuf:"bytes,1,opt,name=jpeg,proto3" json:"jpeg,omitempty"`
+	CaptureTime   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=capture_time,json=captureTime,proto3" json:"capture_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventSnapshotResponse) Reset() {
+	*x = GetEventSnapshotResponse{}
+	mi := &file_vedette_v1_event_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventSnapshotResponse) ProtoMessage() {}
+
+func (x *GetEventSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_event_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*GetEventSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetEventSnapshotResponse) GetJpeg() []byte {
+	if x != nil {
+		return x.Jpeg
+	}
+	return nil
+}
+
+func (x *GetEventSnapshotResponse) GetCaptureTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CaptureTime
+	}
+	return nil
+}
+
+type GetEventClipRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// cameras/{camera}/events/{event}
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventClipRequest) Reset() {
+	*x = GetEventClipRequest{}
+	mi := &file_vedette_v1_event_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventClipRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventClipRequest) ProtoMessage() {}
+
+func (x *GetEventClipRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_event_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventClipRequest.ProtoReflect.Descriptor instead.
+func (*GetEventClipRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetEventClipRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetEventClipResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the file.
+	Mp4 []byte `protobuf:"bytes,1,opt,name=mp4,proto3" json:"mp4,omitempty"`
+	// Of the whole file, in every part.
+	TotalBytes int64 `protobuf:"varint,2,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	// Capture times of the first and the last picture.
+	StartTime     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	EndTime       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEventClipResponse) Reset() {
+	*x = GetEventClipResponse{}
+	mi := &file_vedette_v1_event_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEventClipResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEventClipResponse) ProtoMessage() {}
+
+func (x *GetEventClipResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_event_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEventClipResponse.ProtoReflect.Descriptor instead.
+func (*GetEventClipResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetEventClipResponse) GetMp4() []byte {
+	if x != nil {
+		return x.Mp4
+	}
+	return nil
+}
+
+func (x *GetEventClipResponse) GetTotalBytes() int64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *GetEventClipResponse) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *GetEventClipResponse) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// cameras/{camera}; empty: every camera.
@@ -131,7 +407,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_vedette_v1_event_proto_msgTypes[1]
+	mi := &file_vedette_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -143,7 +419,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_event_proto_msgTypes[1]
+	mi := &file_vedette_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -156,7 +432,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_event_proto_rawDescGZIP(), []int{1}
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListEventsRequest) GetParent() string {
@@ -204,7 +480,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_vedette_v1_event_proto_msgTypes[2]
+	mi := &file_vedette_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +492,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_event_proto_msgTypes[2]
+	mi := &file_vedette_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +505,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -260,7 +536,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_vedette_v1_event_proto_msgTypes[3]
+	mi := &file_vedette_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -272,7 +548,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_event_proto_msgTypes[3]
+	mi := &file_vedette_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -285,7 +561,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchEventsRequest) GetCameras() []string {
@@ -317,6 +593,7 @@ type WatchEventsResponse struct {
 	//	*WatchEventsResponse_Synced
 	//	*WatchEventsResponse_Heartbeat
 	//	*WatchEventsResponse_Gap
+	//	*WatchEventsResponse_Media
 	Item          isWatchEventsResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -324,7 +601,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_vedette_v1_event_proto_msgTypes[4]
+	mi := &file_vedette_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +613,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_event_proto_msgTypes[4]
+	mi := &file_vedette_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +626,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_vedette_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchEventsResponse) GetItem() isWatchEventsResponse_Item {
@@ -395,6 +672,15 @@ func (x *WatchEventsResponse) GetGap() *Gap {
 	return nil
 }
 
+func (x *WatchEventsResponse) GetMedia() *Event {
+	if x != nil {
+		if x, ok := x.Item.(*WatchEventsResponse_Media); ok {
+			return x.Media
+		}
+	}
+	return nil
+}
+
 type isWatchEventsResponse_Item interface {
 	isWatchEventsResponse_Item()
 }
@@ -415,6 +701,11 @@ type WatchEventsResponse_Gap struct {
 	Gap *Gap `protobuf:"bytes,4,opt,name=gap,proto3,oneof"`
 }
 
+type WatchEventsResponse_Media struct {
+	// An event sent before, which has a snapshot or a clip now.
+	Media *Event `protobuf:"bytes,5,opt,name=media,proto3,oneof"`
+}
+
 func (*WatchEventsResponse_Event) isWatchEventsResponse_Item() {}
 
 func (*WatchEventsResponse_Synced) isWatchEventsResponse_Item() {}
@@ -423,12 +714,14 @@ func (*WatchEventsResponse_Heartbeat) isWatchEventsResponse_Item() {}
 
 func (*WatchEventsResponse_Gap) isWatchEventsResponse_Item() {}
 
+func (*WatchEventsResponse_Media) isWatchEventsResponse_Item() {}
+
 var File_vedette_v1_event_proto protoreflect.FileDescriptor
 
 const file_vedette_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"\x16vedette/v1/event.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16vedette/v1/watch.proto\"\x94\x02\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16vedette/v1/watch.proto\"\xc4\x02\n" +
 	"\x05Event\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x16\n" +
 	"\x06camera\x18\x02 \x01(\tR\x06camera\x12\x12\n" +
@@ -437,10 +730,28 @@ const file_vedette_v1_event_proto_rawDesc = "" +
 	"\x05track\x18\x05 \x01(\tR\x05track\x12A\n" +
 	"\n" +
 	"attributes\x18\x06 \x03(\v2!.vedette.v1.Event.AttributesEntryR\n" +
-	"attributes\x1a=\n" +
+	"attributes\x12\x1a\n" +
+	"\bsnapshot\x18\a \x01(\tR\bsnapshot\x12\x12\n" +
+	"\x04clip\x18\b \x01(\tR\x04clip\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9a\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"*\n" +
+	"\x0fGetEventRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"2\n" +
+	"\x17GetEventSnapshotRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"m\n" +
+	"\x18GetEventSnapshotResponse\x12\x12\n" +
+	"\x04jpeg\x18\x01 \x01(\fR\x04jpeg\x12=\n" +
+	"\fcapture_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vcaptureTime\".\n" +
+	"\x13GetEventClipRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\xbb\x01\n" +
+	"\x14GetEventClipResponse\x12\x10\n" +
+	"\x03mp4\x18\x01 \x01(\fR\x03mp4\x12\x1f\n" +
+	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
+	"totalBytes\x129\n" +
+	"\n" +
+	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
+	"\bend_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\x9a\x01\n" +
 	"\x11ListEventsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x1b\n" +
@@ -454,17 +765,21 @@ const file_vedette_v1_event_proto_rawDesc = "" +
 	"\x12WatchEventsRequest\x12\x18\n" +
 	"\acameras\x18\x01 \x03(\tR\acameras\x12!\n" +
 	"\fresume_token\x18\x02 \x01(\tR\vresumeToken\x12H\n" +
-	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xd2\x01\n" +
+	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xfd\x01\n" +
 	"\x13WatchEventsResponse\x12)\n" +
 	"\x05event\x18\x01 \x01(\v2\x11.vedette.v1.EventH\x00R\x05event\x12,\n" +
 	"\x06synced\x18\x02 \x01(\v2\x12.vedette.v1.SyncedH\x00R\x06synced\x125\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x15.vedette.v1.HeartbeatH\x00R\theartbeat\x12#\n" +
-	"\x03gap\x18\x04 \x01(\v2\x0f.vedette.v1.GapH\x00R\x03gapB\x06\n" +
-	"\x04item2\xfd\x01\n" +
+	"\x03gap\x18\x04 \x01(\v2\x0f.vedette.v1.GapH\x00R\x03gap\x12)\n" +
+	"\x05media\x18\x05 \x01(\v2\x11.vedette.v1.EventH\x00R\x05mediaB\x06\n" +
+	"\x04item2\xf1\x04\n" +
 	"\fEventService\x12\x80\x01\n" +
 	"\n" +
 	"ListEvents\x12\x1d.vedette.v1.ListEventsRequest\x1a\x1e.vedette.v1.ListEventsResponse\"3\x82\xd3\xe4\x93\x02-Z\x1f\x12\x1d/v1/{parent=cameras/*}/events\x12\n" +
-	"/v1/events\x12j\n" +
+	"/v1/events\x12a\n" +
+	"\bGetEvent\x12\x1b.vedette.v1.GetEventRequest\x1a\x11.vedette.v1.Event\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=cameras/*/events/*}\x12\x8d\x01\n" +
+	"\x10GetEventSnapshot\x12#.vedette.v1.GetEventSnapshotRequest\x1a$.vedette.v1.GetEventSnapshotResponse\".\x82\xd3\xe4\x93\x02(\x12&/v1/{name=cameras/*/events/*}:snapshot\x12\x7f\n" +
+	"\fGetEventClip\x12\x1f.vedette.v1.GetEventClipRequest\x1a .vedette.v1.GetEventClipResponse\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/{name=cameras/*/events/*}:clip0\x01\x12j\n" +
 	"\vWatchEvents\x12\x1e.vedette.v1.WatchEventsRequest\x1a\x1f.vedette.v1.WatchEventsResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/events:watch0\x01B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
@@ -479,38 +794,53 @@ func file_vedette_v1_event_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_event_proto_rawDescData
 }
 
-var file_vedette_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_vedette_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_vedette_v1_event_proto_goTypes = []any{
-	(*Event)(nil),                 // 0: vedette.v1.Event
-	(*ListEventsRequest)(nil),     // 1: vedette.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),    // 2: vedette.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),    // 3: vedette.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),   // 4: vedette.v1.WatchEventsResponse
-	nil,                           // 5: vedette.v1.Event.AttributesEntry
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
-	(*Synced)(nil),                // 8: vedette.v1.Synced
-	(*Heartbeat)(nil),             // 9: vedette.v1.Heartbeat
-	(*Gap)(nil),                   // 10: vedette.v1.Gap
+	(*Event)(nil),                    // 0: vedette.v1.Event
+	(*GetEventRequest)(nil),          // 1: vedette.v1.GetEventRequest
+	(*GetEventSnapshotRequest)(nil),  // 2: vedette.v1.GetEventSnapshotRequest
+	(*GetEventSnapshotResponse)(nil), // 3: vedette.v1.GetEventSnapshotResponse
+	(*GetEventClipRequest)(nil),      // 4: vedette.v1.GetEventClipRequest
+	(*GetEventClipResponse)(nil),     // 5: vedette.v1.GetEventClipResponse
+	(*ListEventsRequest)(nil),        // 6: vedette.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),       // 7: vedette.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),       // 8: vedette.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),      // 9: vedette.v1.WatchEventsResponse
+	nil,                              // 10: vedette.v1.Event.AttributesEntry
+	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 12: google.protobuf.Duration
+	(*Synced)(nil),                   // 13: vedette.v1.Synced
+	(*Heartbeat)(nil),                // 14: vedette.v1.Heartbeat
+	(*Gap)(nil),                      // 15: vedette.v1.Gap
 }
 var file_vedette_v1_event_proto_depIdxs = []int32{
-	6,  // 0: vedette.v1.Event.time:type_name -> google.protobuf.Timestamp
-	5,  // 1: vedette.v1.Event.attributes:type_name -> vedette.v1.Event.AttributesEntry
-	0,  // 2: vedette.v1.ListEventsResponse.events:type_name -> vedette.v1.Event
-	7,  // 3: vedette.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	0,  // 4: vedette.v1.WatchEventsResponse.event:type_name -> vedette.v1.Event
-	8,  // 5: vedette.v1.WatchEventsResponse.synced:type_name -> vedette.v1.Synced
-	9,  // 6: vedette.v1.WatchEventsResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	10, // 7: vedette.v1.WatchEventsResponse.gap:type_name -> vedette.v1.Gap
-	1,  // 8: vedette.v1.EventService.ListEvents:input_type -> vedette.v1.ListEventsRequest
-	3,  // 9: vedette.v1.EventService.WatchEvents:input_type -> vedette.v1.WatchEventsRequest
-	2,  // 10: vedette.v1.EventService.ListEvents:output_type -> vedette.v1.ListEventsResponse
-	4,  // 11: vedette.v1.EventService.WatchEvents:output_type -> vedette.v1.WatchEventsResponse
-	10, // [10:12] is the sub-list for method output_type
-	8,  // [8:10] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	11, // 0: vedette.v1.Event.time:type_name -> google.protobuf.Timestamp
+	10, // 1: vedette.v1.Event.attributes:type_name -> vedette.v1.Event.AttributesEntry
+	11, // 2: vedette.v1.GetEventSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
+	11, // 3: vedette.v1.GetEventClipResponse.start_time:type_name -> google.protobuf.Timestamp
+	11, // 4: vedette.v1.GetEventClipResponse.end_time:type_name -> google.protobuf.Timestamp
+	0,  // 5: vedette.v1.ListEventsResponse.events:type_name -> vedette.v1.Event
+	12, // 6: vedette.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	0,  // 7: vedette.v1.WatchEventsResponse.event:type_name -> vedette.v1.Event
+	13, // 8: vedette.v1.WatchEventsResponse.synced:type_name -> vedette.v1.Synced
+	14, // 9: vedette.v1.WatchEventsResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	15, // 10: vedette.v1.WatchEventsResponse.gap:type_name -> vedette.v1.Gap
+	0,  // 11: vedette.v1.WatchEventsResponse.media:type_name -> vedette.v1.Event
+	6,  // 12: vedette.v1.EventService.ListEvents:input_type -> vedette.v1.ListEventsRequest
+	1,  // 13: vedette.v1.EventService.GetEvent:input_type -> vedette.v1.GetEventRequest
+	2,  // 14: vedette.v1.EventService.GetEventSnapshot:input_type -> vedette.v1.GetEventSnapshotRequest
+	4,  // 15: vedette.v1.EventService.GetEventClip:input_type -> vedette.v1.GetEventClipRequest
+	8,  // 16: vedette.v1.EventService.WatchEvents:input_type -> vedette.v1.WatchEventsRequest
+	7,  // 17: vedette.v1.EventService.ListEvents:output_type -> vedette.v1.ListEventsResponse
+	0,  // 18: vedette.v1.EventService.GetEvent:output_type -> vedette.v1.Event
+	3,  // 19: vedette.v1.EventService.GetEventSnapshot:output_type -> vedette.v1.GetEventSnapshotResponse
+	5,  // 20: vedette.v1.EventService.GetEventClip:output_type -> vedette.v1.GetEventClipResponse
+	9,  // 21: vedette.v1.EventService.WatchEvents:output_type -> vedette.v1.WatchEventsResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_event_proto_init() }
@@ -519,11 +849,12 @@ func file_vedette_v1_event_proto_init() {
 		return
 	}
 	file_vedette_v1_watch_proto_init()
-	file_vedette_v1_event_proto_msgTypes[4].OneofWrappers = []any{
+	file_vedette_v1_event_proto_msgTypes[9].OneofWrappers = []any{
 		(*WatchEventsResponse_Event)(nil),
 		(*WatchEventsResponse_Synced)(nil),
 		(*WatchEventsResponse_Heartbeat)(nil),
 		(*WatchEventsResponse_Gap)(nil),
+		(*WatchEventsResponse_Media)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -531,7 +862,7 @@ func file_vedette_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_event_proto_rawDesc), len(file_vedette_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

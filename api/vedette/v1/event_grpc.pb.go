@@ -19,8 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	EventService_ListEvents_FullMethodName  = "/vedette.v1.EventService/ListEvents"
-	EventService_WatchEvents_FullMethodName = "/vedette.v1.EventService/WatchEvents"
+	EventService_ListEvents_FullMethodName       = "/vedette.v1.EventService/ListEvents"
+	EventService_GetEvent_FullMethodName         = "/vedette.v1.EventService/GetEvent"
+	EventService_GetEventSnapshot_FullMethodName = "/vedette.v1.EventService/GetEventSnapshot"
+	EventService_GetEventClip_FullMethodName     = "/vedette.v1.EventService/GetEventClip"
+	EventService_WatchEvents_FullMethodName      = "/vedette.v1.EventService/WatchEvents"
 )
 
 // EventServiceClient is the client API for EventService service.
@@ -31,6 +34,12 @@ const (
 type EventServiceClient interface {
 	// ListEvents returns events, newest first, a page at a time.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
+	// GetEvent returns one event.
+	GetEvent(ctx context.Context, in *GetEventRequest, opts ...grpc.CallOption) (*Event, error)
+	// GetEventSnapshot returns the picture an event was found in, as JPEG.
+	GetEventSnapshot(ctx context.Context, in *GetEventSnapshotRequest, opts ...grpc.CallOption) (*GetEventSnapshotResponse, error)
+	// GetEventClip returns the video around an event as fragmented MP4, in parts that follow each other.
+	GetEventClip(ctx context.Context, in *GetEventClipRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetEventClipResponse], error)
 	// WatchEvents sends events as they are committed.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
@@ -53,9 +62,48 @@ func (c *eventServiceClient) ListEvents(ctx context.Context, in *ListEventsReque
 	return out, nil
 }
 
+func (c *eventServiceClient) GetEvent(ctx context.Context, in *GetEventRequest, opts ...grpc.CallOption) (*Event, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Event)
+	err := c.cc.Invoke(ctx, EventService_GetEvent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *eventServiceClient) GetEventSnapshot(ctx context.Context, in *GetEventSnapshotRequest, opts ...grpc.CallOption) (*GetEventSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetEventSnapshotResponse)
+	err := c.cc.Invoke(ctx, EventService_GetEventSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *eventServiceClient) GetEventClip(ctx context.Context, in *GetEventClipRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetEventClipResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &EventService_ServiceDesc.Streams[0], EventService_GetEventClip_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetEventClipRequest, GetEventClipResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type EventService_GetEventClipClient = grpc.ServerStreamingClient[GetEventClipResponse]
+
 func (c *eventServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &EventService_ServiceDesc.Streams[0], EventService_WatchEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &EventService_ServiceDesc.Streams[1], EventService_WatchEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +128,12 @@ type EventService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResp
 type EventServiceServer interface {
 	// ListEvents returns events, newest first, a page at a time.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
+	// GetEvent returns one event.
+	GetEvent(context.Context, *GetEventRequest) (*Event, error)
+	// GetEventSnapshot returns the picture an event was found in, as JPEG.
+	GetEventSnapshot(context.Context, *GetEventSnapshotRequest) (*GetEventSnapshotResponse, error)
+	// GetEventClip returns the video around an event as fragmented MP4, in parts that follow each other.
+	GetEventClip(*GetEventClipRequest, grpc.ServerStreamingServer[GetEventClipResponse]) error
 	// WatchEvents sends events as they are committed.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedEventServiceServer()
@@ -94,6 +148,15 @@ type UnimplementedEventServiceServer struct{}
 
 func (UnimplementedEventServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
+}
+func (UnimplementedEventServiceServer) GetEvent(context.Context, *GetEventRequest) (*Event, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetEvent not implemented")
+}
+func (UnimplementedEventServiceServer) GetEventSnapshot(context.Context, *GetEventSnapshotRequest) (*GetEventSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetEventSnapshot not implemented")
+}
+func (UnimplementedEventServiceServer) GetEventClip(*GetEventClipRequest, grpc.ServerStreamingServer[GetEventClipResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetEventClip not implemented")
 }
 func (UnimplementedEventServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
@@ -137,6 +200,53 @@ func _EventService_ListEvents_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _EventService_GetEvent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetEventRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EventServiceServer).GetEvent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EventService_GetEvent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EventServiceServer).GetEvent(ctx, req.(*GetEventRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _EventService_GetEventSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetEventSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EventServiceServer).GetEventSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EventService_GetEventSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EventServiceServer).GetEventSnapshot(ctx, req.(*GetEventSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _EventService_GetEventClip_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetEventClipRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EventServiceServer).GetEventClip(m, &grpc.GenericServerStream[GetEventClipRequest, GetEventClipResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type EventService_GetEventClipServer = grpc.ServerStreamingServer[GetEventClipResponse]
+
 func _EventService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchEventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -159,8 +269,21 @@ var EventService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListEvents",
 			Handler:    _EventService_ListEvents_Handler,
 		},
+		{
+			MethodName: "GetEvent",
+			Handler:    _EventService_GetEvent_Handler,
+		},
+		{
+			MethodName: "GetEventSnapshot",
+			Handler:    _EventService_GetEventSnapshot_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "GetEventClip",
+			Handler:       _EventService_GetEventClip_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "WatchEvents",
 			Handler:       _EventService_WatchEvents_Handler,

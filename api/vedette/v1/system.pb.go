@@ -84,6 +84,65 @@ func (LoadLevel) EnumDescriptor() ([]byte, []int) {
 	return file_vedette_v1_system_proto_rawDescGZIP(), []int{0}
 }
 
+// DiskPressure is a rung of the ladder that is climbed when space runs out. Days are deleted first.
+type DiskPressure int32
+
+const (
+	DiskPressure_DISK_PRESSURE_UNSPECIFIED DiskPressure = 0
+	DiskPressure_DISK_PRESSURE_NORMAL      DiskPressure = 1
+	// Less free than twice the floor.
+	DiskPressure_DISK_PRESSURE_WARN DiskPressure = 2
+	// No pictures and clips are written.
+	DiskPressure_DISK_PRESSURE_SHED_SNAPSHOTS DiskPressure = 3
+	// Detections are not written either; tracks and events are.
+	DiskPressure_DISK_PRESSURE_SHED_DETECTIONS DiskPressure = 4
+)
+
+// Enum value maps for DiskPressure.
+var (
+	DiskPressure_name = map[int32]string{
+		0: "DISK_PRESSURE_UNSPECIFIED",
+		1: "DISK_PRESSURE_NORMAL",
+		2: "DISK_PRESSURE_WARN",
+		3: "DISK_PRESSURE_SHED_SNAPSHOTS",
+		4: "DISK_PRESSURE_SHED_DETECTIONS",
+	}
+	DiskPressure_value = map[string]int32{
+		"DISK_PRESSURE_UNSPECIFIED":     0,
+		"DISK_PRESSURE_NORMAL":          1,
+		"DISK_PRESSURE_WARN":            2,
+		"DISK_PRESSURE_SHED_SNAPSHOTS":  3,
+		"DISK_PRESSURE_SHED_DETECTIONS": 4,
+	}
+)
+
+func (x DiskPressure) Enum() *DiskPressure {
+	p := new(DiskPressure)
+	*p = x
+	return p
+}
+
+func (x DiskPressure) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DiskPressure) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_system_proto_enumTypes[1].Descriptor()
+}
+
+func (DiskPressure) Type() protoreflect.EnumType {
+	return &file_vedette_v1_system_proto_enumTypes[1]
+}
+
+func (x DiskPressure) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DiskPressure.Descriptor instead.
+func (DiskPressure) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
+}
+
 // ProcessState is where a process is in its life.
 type ProcessState int32
 
@@ -126,11 +185,11 @@ func (x ProcessState) String() string {
 }
 
 func (ProcessState) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_system_proto_enumTypes[1].Descriptor()
+	return file_vedette_v1_system_proto_enumTypes[2].Descriptor()
 }
 
 func (ProcessState) Type() protoreflect.EnumType {
-	return &file_vedette_v1_system_proto_enumTypes[1]
+	return &file_vedette_v1_system_proto_enumTypes[2]
 }
 
 func (x ProcessState) Number() protoreflect.EnumNumber {
@@ -139,7 +198,7 @@ func (x ProcessState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProcessState.Descriptor instead.
 func (ProcessState) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{2}
 }
 
 type GetCapacityRequest struct {
@@ -672,6 +731,8 @@ type System struct {
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
 	// Whether the box runs its demonstration.
 	Demo bool `protobuf:"varint,5,opt,name=demo,proto3" json:"demo,omitempty"`
+	// What is kept, and how the disk is.
+	Storage *Storage `protobuf:"bytes,16,opt,name=storage,proto3" json:"storage,omitempty"`
 	// What the box does about having more to do than it can.
 	Load          *Load `protobuf:"bytes,20,opt,name=load,proto3" json:"load,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -741,6 +802,13 @@ func (x *System) GetDemo() bool {
 		return x.Demo
 	}
 	return false
+}
+
+func (x *System) GetStorage() *Storage {
+	if x != nil {
+		return x.Storage
+	}
+	return nil
 }
 
 func (x *System) GetLoad() *Load {
@@ -847,6 +915,657 @@ func (x *Load) GetLostFps() float64 {
 	return 0
 }
 
+// Storage is what is kept, and how the disk is.
+type Storage struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pressure DiskPressure           `protobuf:"varint,1,opt,name=pressure,proto3,enum=vedette.v1.DiskPressure" json:"pressure,omitempty"`
+	// Bytes of everything kept, and free ones on its file system.
+	UsedBytes int64 `protobuf:"varint,2,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	FreeBytes int64 `protobuf:"varint,3,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	// Bytes of used_bytes that are pictures and clips.
+	MediaBytes int64 `protobuf:"varint,4,opt,name=media_bytes,json=mediaBytes,proto3" json:"media_bytes,omitempty"`
+	// Start of the oldest day that is kept.
+	OldestTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=oldest_time,json=oldestTime,proto3" json:"oldest_time,omitempty"`
+	// Days that are kept.
+	Days int32 `protobuf:"varint,6,opt,name=days,proto3" json:"days,omitempty"`
+	// Detections that were dropped for want of space, since the appliance started.
+	ShedDetections int64 `protobuf:"varint,7,opt,name=shed_detections,json=shedDetections,proto3" json:"shed_detections,omitempty"`
+	// Commits that failed since the appliance started; what they held was tried again.
+	CommitErrors int64 `protobuf:"varint,8,opt,name=commit_errors,json=commitErrors,proto3" json:"commit_errors,omitempty"`
+	// Files that were damaged and set aside, in the data directory's damaged folder.
+	Damaged []string `protobuf:"bytes,9,rep,name=damaged,proto3" json:"damaged,omitempty"`
+	// What retention deleted when it last deleted something.
+	LastDeleted []string `protobuf:"bytes,10,rep,name=last_deleted,json=lastDeleted,proto3" json:"last_deleted,omitempty"`
+	// When the newest window was committed.
+	LastCommitTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_commit_time,json=lastCommitTime,proto3" json:"last_commit_time,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Storage) Reset() {
+	*x = Storage{}
+	mi := &file_vedette_v1_system_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Storage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Storage) ProtoMessage() {}
+
+func (x *Storage) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Storage.ProtoReflect.Descriptor instead.
+func (*Storage) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Storage) GetPressure() DiskPressure {
+	if x != nil {
+		return x.Pressure
+	}
+	return DiskPressure_DISK_PRESSURE_UNSPECIFIED
+}
+
+func (x *Storage) GetUsedBytes() int64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *Storage) GetFreeBytes() int64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *Storage) GetMediaBytes() int64 {
+	if x != nil {
+		return x.MediaBytes
+	}
+	return 0
+}
+
+func (x *Storage) GetOldestTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OldestTime
+	}
+	return nil
+}
+
+func (x *Storage) GetDays() int32 {
+	if x != nil {
+		return x.Days
+	}
+	return 0
+}
+
+func (x *Storage) GetShedDetections() int64 {
+	if x != nil {
+		return x.ShedDetections
+	}
+	return 0
+}
+
+func (x *Storage) GetCommitErrors() int64 {
+	if x != nil {
+		return x.CommitErrors
+	}
+	return 0
+}
+
+func (x *Storage) GetDamaged() []string {
+	if x != nil {
+		return x.Damaged
+	}
+	return nil
+}
+
+func (x *Storage) GetLastDeleted() []string {
+	if x != nil {
+		return x.LastDeleted
+	}
+	return nil
+}
+
+func (x *Storage) GetLastCommitTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastCommitTime
+	}
+	return nil
+}
+
+type ListAuditEntriesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Conditions joined by AND over actor (=), method (=), resource (=), outcome (=) and time (<, >=):
+	// actor = "ann" AND method = "DeleteCamera" AND time >= "2026-05-01T00:00:00Z".
+	Filter string `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Up to 1000; 0: 50.
+	PageSize  int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// "time desc" (the default) or "time".
+	OrderBy       string `protobuf:"bytes,4,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditEntriesRequest) Reset() {
+	*x = ListAuditEntriesRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditEntriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditEntriesRequest) ProtoMessage() {}
+
+func (x *ListAuditEntriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditEntriesRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditEntriesRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListAuditEntriesRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *ListAuditEntriesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAuditEntriesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListAuditEntriesRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+type ListAuditEntriesResponse struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	AuditEntries []*AuditEntry          `protobuf:"bytes,1,rep,name=audit_entries,json=auditEntries,proto3" json:"audit_entries,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditEntriesResponse) Reset() {
+	*x = ListAuditEntriesResponse{}
+	mi := &file_vedette_v1_system_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditEntriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditEntriesResponse) ProtoMessage() {}
+
+func (x *ListAuditEntriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditEntriesResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditEntriesResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListAuditEntriesResponse) GetAuditEntries() []*AuditEntry {
+	if x != nil {
+		return x.AuditEntries
+	}
+	return nil
+}
+
+func (x *ListAuditEntriesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// An AuditEntry is a change somebody made, or was refused. The newest 100 000 are kept.
+type AuditEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// auditEntries/{entry}; later entries have greater numbers.
+	Name string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// The user of the token; "local" for whoever owns the data directory.
+	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	// Where the call came from: an address, or "local".
+	Peer string `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
+	// CreateCamera, DeleteSink, ...
+	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// What was changed: cameras/door.
+	Resource string `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
+	// OK, or the reason it was refused with: ROLE_TOO_LOW, ETAG_MISMATCH, ...
+	Outcome string `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The request as JSON, without passwords, tokens and keys; empty when it was refused.
+	Request       string `protobuf:"bytes,8,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEntry) Reset() {
+	*x = AuditEntry{}
+	mi := &file_vedette_v1_system_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEntry) ProtoMessage() {}
+
+func (x *AuditEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
+func (*AuditEntry) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AuditEntry) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *AuditEntry) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+type CreateBackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last part of the backup's name: 1 to 63 of a-z, 0-9 and -. Empty: the time.
+	BackupId      string `protobuf:"bytes,1,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateBackupRequest) Reset() {
+	*x = CreateBackupRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateBackupRequest) ProtoMessage() {}
+
+func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateBackupRequest.ProtoReflect.Descriptor instead.
+func (*CreateBackupRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CreateBackupRequest) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
+// A Backup is a verified copy of everything but pictures and clips.
+type Backup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// backups/{backup}
+	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// The folder on the box; vedette restore takes it.
+	Path          string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	Bytes         int64  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Files         int32  `protobuf:"varint,5,opt,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backup) Reset() {
+	*x = Backup{}
+	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backup) ProtoMessage() {}
+
+func (x *Backup) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backup.ProtoReflect.Descriptor instead.
+func (*Backup) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Backup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Backup) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Backup) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Backup) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Backup) GetFiles() int32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+type ListBackupsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBackupsRequest) Reset() {
+	*x = ListBackupsRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBackupsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBackupsRequest) ProtoMessage() {}
+
+func (x *ListBackupsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBackupsRequest.ProtoReflect.Descriptor instead.
+func (*ListBackupsRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{15}
+}
+
+type ListBackupsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backups       []*Backup              `protobuf:"bytes,1,rep,name=backups,proto3" json:"backups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBackupsResponse) Reset() {
+	*x = ListBackupsResponse{}
+	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBackupsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBackupsResponse) ProtoMessage() {}
+
+func (x *ListBackupsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBackupsResponse.ProtoReflect.Descriptor instead.
+func (*ListBackupsResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListBackupsResponse) GetBackups() []*Backup {
+	if x != nil {
+		return x.Backups
+	}
+	return nil
+}
+
+type DeleteBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteBackupRequest) Reset() {
+	*x = DeleteBackupRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteBackupRequest) ProtoMessage() {}
+
+func (x *DeleteBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteBackupRequest.ProtoReflect.Descriptor instead.
+func (*DeleteBackupRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DeleteBackupRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteBackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteBackupResponse) Reset() {
+	*x = DeleteBackupResponse{}
+	mi := &file_vedette_v1_system_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteBackupResponse) ProtoMessage() {}
+
+func (x *DeleteBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteBackupResponse.ProtoReflect.Descriptor instead.
+func (*DeleteBackupResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{18}
+}
+
 // A Process is the appliance or one of its sidecars.
 type Process struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -865,7 +1584,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vedette_v1_system_proto_msgTypes[9]
+	mi := &file_vedette_v1_system_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1596,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[9]
+	mi := &file_vedette_v1_system_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1609,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{9}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Process) GetName() string {
@@ -940,7 +1659,7 @@ var File_vedette_v1_system_proto protoreflect.FileDescriptor
 const file_vedette_v1_system_proto_rawDesc = "" +
 	"\n" +
 	"\x17vedette/v1/system.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x01\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x01\n" +
 	"\x12GetCapacityRequest\x12\x14\n" +
 	"\x05codec\x18\x01 \x01(\tR\x05codec\x12\x14\n" +
 	"\x05width\x18\x02 \x01(\x05R\x05width\x12\x16\n" +
@@ -981,7 +1700,7 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x06height\x18\x03 \x01(\x05R\x06height\x12@\n" +
 	"\x0eprocessor_time\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rprocessorTime\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\x03R\x06frames\"\x12\n" +
-	"\x10GetSystemRequest\"\x87\x02\n" +
+	"\x10GetSystemRequest\"\xb6\x02\n" +
 	"\x06System\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -989,7 +1708,8 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\tprocesses\x18\x03 \x03(\v2\x13.vedette.v1.ProcessR\tprocesses\x12;\n" +
 	"\vserver_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"serverTime\x12\x12\n" +
-	"\x04demo\x18\x05 \x01(\bR\x04demo\x12$\n" +
+	"\x04demo\x18\x05 \x01(\bR\x04demo\x12-\n" +
+	"\astorage\x18\x10 \x01(\v2\x13.vedette.v1.StorageR\astorage\x12$\n" +
 	"\x04load\x18\x14 \x01(\v2\x10.vedette.v1.LoadR\x04load\"\xfb\x01\n" +
 	"\x04Load\x12+\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x15.vedette.v1.LoadLevelR\x05level\x129\n" +
@@ -1000,7 +1720,58 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"limitedFps\x12\x12\n" +
 	"\x04shed\x18\x05 \x03(\tR\x04shed\x12!\n" +
 	"\fanalysed_fps\x18\x06 \x01(\x01R\vanalysedFps\x12\x19\n" +
-	"\blost_fps\x18\a \x01(\x01R\alostFps\"\xd6\x01\n" +
+	"\blost_fps\x18\a \x01(\x01R\alostFps\"\xc0\x03\n" +
+	"\aStorage\x124\n" +
+	"\bpressure\x18\x01 \x01(\x0e2\x18.vedette.v1.DiskPressureR\bpressure\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x02 \x01(\x03R\tusedBytes\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x03 \x01(\x03R\tfreeBytes\x12\x1f\n" +
+	"\vmedia_bytes\x18\x04 \x01(\x03R\n" +
+	"mediaBytes\x12;\n" +
+	"\voldest_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"oldestTime\x12\x12\n" +
+	"\x04days\x18\x06 \x01(\x05R\x04days\x12'\n" +
+	"\x0fshed_detections\x18\a \x01(\x03R\x0eshedDetections\x12#\n" +
+	"\rcommit_errors\x18\b \x01(\x03R\fcommitErrors\x12\x18\n" +
+	"\adamaged\x18\t \x03(\tR\adamaged\x12!\n" +
+	"\flast_deleted\x18\n" +
+	" \x03(\tR\vlastDeleted\x12D\n" +
+	"\x10last_commit_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x0elastCommitTime\"\x88\x01\n" +
+	"\x17ListAuditEntriesRequest\x12\x16\n" +
+	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x19\n" +
+	"\border_by\x18\x04 \x01(\tR\aorderBy\"\x7f\n" +
+	"\x18ListAuditEntriesResponse\x12;\n" +
+	"\raudit_entries\x18\x01 \x03(\v2\x16.vedette.v1.AuditEntryR\fauditEntries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe7\x01\n" +
+	"\n" +
+	"AuditEntry\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x16\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\x12\x1a\n" +
+	"\bresource\x18\x06 \x01(\tR\bresource\x12\x18\n" +
+	"\aoutcome\x18\a \x01(\tR\aoutcome\x12\x18\n" +
+	"\arequest\x18\b \x01(\tR\arequest\"2\n" +
+	"\x13CreateBackupRequest\x12\x1b\n" +
+	"\tbackup_id\x18\x01 \x01(\tR\bbackupId\"\x9e\x01\n" +
+	"\x06Backup\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12;\n" +
+	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x14\n" +
+	"\x05files\x18\x05 \x01(\x05R\x05files\"\x14\n" +
+	"\x12ListBackupsRequest\"C\n" +
+	"\x13ListBackupsResponse\x12,\n" +
+	"\abackups\x18\x01 \x03(\v2\x12.vedette.v1.BackupR\abackups\".\n" +
+	"\x13DeleteBackupRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\x16\n" +
+	"\x14DeleteBackupResponse\"\xd6\x01\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.vedette.v1.ProcessStateR\x05state\x12\x16\n" +
@@ -1014,18 +1785,28 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x11LOAD_LEVEL_NORMAL\x10\x01\x12\x16\n" +
 	"\x12LOAD_LEVEL_REDUCED\x10\x02\x12\x14\n" +
 	"\x10LOAD_LEVEL_STALE\x10\x03\x12\x17\n" +
-	"\x13LOAD_LEVEL_SHEDDING\x10\x04*\x9e\x01\n" +
+	"\x13LOAD_LEVEL_SHEDDING\x10\x04*\xa4\x01\n" +
+	"\fDiskPressure\x12\x1d\n" +
+	"\x19DISK_PRESSURE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14DISK_PRESSURE_NORMAL\x10\x01\x12\x16\n" +
+	"\x12DISK_PRESSURE_WARN\x10\x02\x12 \n" +
+	"\x1cDISK_PRESSURE_SHED_SNAPSHOTS\x10\x03\x12!\n" +
+	"\x1dDISK_PRESSURE_SHED_DETECTIONS\x10\x04*\x9e\x01\n" +
 	"\fProcessState\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16PROCESS_STATE_STARTING\x10\x01\x12\x17\n" +
 	"\x13PROCESS_STATE_READY\x10\x02\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNAVAILABLE\x10\x03\x12\x1b\n" +
-	"\x17PROCESS_STATE_UPGRADING\x10\x042\xb9\x02\n" +
+	"\x17PROCESS_STATE_UPGRADING\x10\x042\xe5\x05\n" +
 	"\rSystemService\x12Q\n" +
 	"\tGetSystem\x12\x1c.vedette.v1.GetSystemRequest\x1a\x12.vedette.v1.System\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/system\x12`\n" +
 	"\vGetCapacity\x12\x1e.vedette.v1.GetCapacityRequest\x1a\x14.vedette.v1.Capacity\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/system/capacity\x12s\n" +
-	"\x0fMeasureCapacity\x12\".vedette.v1.MeasureCapacityRequest\x1a\x14.vedette.v1.Capacity\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/system/capacity:measureB5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
+	"\x0fMeasureCapacity\x12\".vedette.v1.MeasureCapacityRequest\x1a\x14.vedette.v1.Capacity\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/system/capacity:measure\x12w\n" +
+	"\x10ListAuditEntries\x12#.vedette.v1.ListAuditEntriesRequest\x1a$.vedette.v1.ListAuditEntriesResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/auditEntries\x12[\n" +
+	"\fCreateBackup\x12\x1f.vedette.v1.CreateBackupRequest\x1a\x12.vedette.v1.Backup\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/backups\x12c\n" +
+	"\vListBackups\x12\x1e.vedette.v1.ListBackupsRequest\x1a\x1f.vedette.v1.ListBackupsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/backups\x12o\n" +
+	"\fDeleteBackup\x12\x1f.vedette.v1.DeleteBackupRequest\x1a .vedette.v1.DeleteBackupResponse\"\x1c\x82\xd3\xe4\x93\x02\x16*\x14/v1/{name=backups/*}B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
 	file_vedette_v1_system_proto_rawDescOnce sync.Once
@@ -1039,51 +1820,78 @@ func file_vedette_v1_system_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_system_proto_rawDescData
 }
 
-var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_vedette_v1_system_proto_goTypes = []any{
-	(LoadLevel)(0),                 // 0: vedette.v1.LoadLevel
-	(ProcessState)(0),              // 1: vedette.v1.ProcessState
-	(*GetCapacityRequest)(nil),     // 2: vedette.v1.GetCapacityRequest
-	(*MeasureCapacityRequest)(nil), // 3: vedette.v1.MeasureCapacityRequest
-	(*Capacity)(nil),               // 4: vedette.v1.Capacity
-	(*PipelineCost)(nil),           // 5: vedette.v1.PipelineCost
-	(*BatchCost)(nil),              // 6: vedette.v1.BatchCost
-	(*DecodeCost)(nil),             // 7: vedette.v1.DecodeCost
-	(*GetSystemRequest)(nil),       // 8: vedette.v1.GetSystemRequest
-	(*System)(nil),                 // 9: vedette.v1.System
-	(*Load)(nil),                   // 10: vedette.v1.Load
-	(*Process)(nil),                // 11: vedette.v1.Process
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 13: google.protobuf.Duration
+	(LoadLevel)(0),                   // 0: vedette.v1.LoadLevel
+	(DiskPressure)(0),                // 1: vedette.v1.DiskPressure
+	(ProcessState)(0),                // 2: vedette.v1.ProcessState
+	(*GetCapacityRequest)(nil),       // 3: vedette.v1.GetCapacityRequest
+	(*MeasureCapacityRequest)(nil),   // 4: vedette.v1.MeasureCapacityRequest
+	(*Capacity)(nil),                 // 5: vedette.v1.Capacity
+	(*PipelineCost)(nil),             // 6: vedette.v1.PipelineCost
+	(*BatchCost)(nil),                // 7: vedette.v1.BatchCost
+	(*DecodeCost)(nil),               // 8: vedette.v1.DecodeCost
+	(*GetSystemRequest)(nil),         // 9: vedette.v1.GetSystemRequest
+	(*System)(nil),                   // 10: vedette.v1.System
+	(*Load)(nil),                     // 11: vedette.v1.Load
+	(*Storage)(nil),                  // 12: vedette.v1.Storage
+	(*ListAuditEntriesRequest)(nil),  // 13: vedette.v1.ListAuditEntriesRequest
+	(*ListAuditEntriesResponse)(nil), // 14: vedette.v1.ListAuditEntriesResponse
+	(*AuditEntry)(nil),               // 15: vedette.v1.AuditEntry
+	(*CreateBackupRequest)(nil),      // 16: vedette.v1.CreateBackupRequest
+	(*Backup)(nil),                   // 17: vedette.v1.Backup
+	(*ListBackupsRequest)(nil),       // 18: vedette.v1.ListBackupsRequest
+	(*ListBackupsResponse)(nil),      // 19: vedette.v1.ListBackupsResponse
+	(*DeleteBackupRequest)(nil),      // 20: vedette.v1.DeleteBackupRequest
+	(*DeleteBackupResponse)(nil),     // 21: vedette.v1.DeleteBackupResponse
+	(*Process)(nil),                  // 22: vedette.v1.Process
+	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 24: google.protobuf.Duration
 }
 var file_vedette_v1_system_proto_depIdxs = []int32{
-	12, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
-	5,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
-	7,  // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
-	13, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
-	6,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
-	13, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
-	13, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
-	12, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
-	11, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
-	12, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
-	10, // 10: vedette.v1.System.load:type_name -> vedette.v1.Load
-	0,  // 11: vedette.v1.Load.level:type_name -> vedette.v1.LoadLevel
-	12, // 12: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
-	1,  // 13: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
-	12, // 14: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
-	8,  // 15: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
-	2,  // 16: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
-	3,  // 17: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
-	9,  // 18: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
-	4,  // 19: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
-	4,  // 20: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
-	18, // [18:21] is the sub-list for method output_type
-	15, // [15:18] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	23, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
+	6,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
+	8,  // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
+	24, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
+	7,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
+	24, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
+	24, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
+	23, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
+	22, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
+	23, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
+	12, // 10: vedette.v1.System.storage:type_name -> vedette.v1.Storage
+	11, // 11: vedette.v1.System.load:type_name -> vedette.v1.Load
+	0,  // 12: vedette.v1.Load.level:type_name -> vedette.v1.LoadLevel
+	23, // 13: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
+	1,  // 14: vedette.v1.Storage.pressure:type_name -> vedette.v1.DiskPressure
+	23, // 15: vedette.v1.Storage.oldest_time:type_name -> google.protobuf.Timestamp
+	23, // 16: vedette.v1.Storage.last_commit_time:type_name -> google.protobuf.Timestamp
+	15, // 17: vedette.v1.ListAuditEntriesResponse.audit_entries:type_name -> vedette.v1.AuditEntry
+	23, // 18: vedette.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	23, // 19: vedette.v1.Backup.create_time:type_name -> google.protobuf.Timestamp
+	17, // 20: vedette.v1.ListBackupsResponse.backups:type_name -> vedette.v1.Backup
+	2,  // 21: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
+	23, // 22: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
+	9,  // 23: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
+	3,  // 24: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
+	4,  // 25: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
+	13, // 26: vedette.v1.SystemService.ListAuditEntries:input_type -> vedette.v1.ListAuditEntriesRequest
+	16, // 27: vedette.v1.SystemService.CreateBackup:input_type -> vedette.v1.CreateBackupRequest
+	18, // 28: vedette.v1.SystemService.ListBackups:input_type -> vedette.v1.ListBackupsRequest
+	20, // 29: vedette.v1.SystemService.DeleteBackup:input_type -> vedette.v1.DeleteBackupRequest
+	10, // 30: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
+	5,  // 31: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
+	5,  // 32: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
+	14, // 33: vedette.v1.SystemService.ListAuditEntries:output_type -> vedette.v1.ListAuditEntriesResponse
+	17, // 34: vedette.v1.SystemService.CreateBackup:output_type -> vedette.v1.Backup
+	19, // 35: vedette.v1.SystemService.ListBackups:output_type -> vedette.v1.ListBackupsResponse
+	21, // 36: vedette.v1.SystemService.DeleteBackup:output_type -> vedette.v1.DeleteBackupResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_system_proto_init() }
@@ -1096,8 +1904,8 @@ func file_vedette_v1_system_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_system_proto_rawDesc), len(file_vedette_v1_system_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   10,
+			NumEnums:      3,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

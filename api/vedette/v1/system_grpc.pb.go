@@ -19,9 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SystemService_GetSystem_FullMethodName       = "/vedette.v1.SystemService/GetSystem"
-	SystemService_GetCapacity_FullMethodName     = "/vedette.v1.SystemService/GetCapacity"
-	SystemService_MeasureCapacity_FullMethodName = "/vedette.v1.SystemService/MeasureCapacity"
+	SystemService_GetSystem_FullMethodName        = "/vedette.v1.SystemService/GetSystem"
+	SystemService_GetCapacity_FullMethodName      = "/vedette.v1.SystemService/GetCapacity"
+	SystemService_MeasureCapacity_FullMethodName  = "/vedette.v1.SystemService/MeasureCapacity"
+	SystemService_ListAuditEntries_FullMethodName = "/vedette.v1.SystemService/ListAuditEntries"
+	SystemService_CreateBackup_FullMethodName     = "/vedette.v1.SystemService/CreateBackup"
+	SystemService_ListBackups_FullMethodName      = "/vedette.v1.SystemService/ListBackups"
+	SystemService_DeleteBackup_FullMethodName     = "/vedette.v1.SystemService/DeleteBackup"
 )
 
 // SystemServiceClient is the client API for SystemService service.
@@ -37,6 +41,15 @@ type SystemServiceClient interface {
 	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
 	// the analysis meanwhile, and returns what GetCapacity returns from then on.
 	MeasureCapacity(ctx context.Context, in *MeasureCapacityRequest, opts ...grpc.CallOption) (*Capacity, error)
+	// ListAuditEntries returns who changed what, newest first, a page at a time.
+	ListAuditEntries(ctx context.Context, in *ListAuditEntriesRequest, opts ...grpc.CallOption) (*ListAuditEntriesResponse, error)
+	// CreateBackup writes a verified copy of everything but pictures and clips into the data directory's backups folder
+	// while the box goes on. It answers when the copy is complete.
+	CreateBackup(ctx context.Context, in *CreateBackupRequest, opts ...grpc.CallOption) (*Backup, error)
+	// ListBackups returns the backups in the data directory, newest first.
+	ListBackups(ctx context.Context, in *ListBackupsRequest, opts ...grpc.CallOption) (*ListBackupsResponse, error)
+	// DeleteBackup removes a backup.
+	DeleteBackup(ctx context.Context, in *DeleteBackupRequest, opts ...grpc.CallOption) (*DeleteBackupResponse, error)
 }
 
 type systemServiceClient struct {
@@ -77,6 +90,46 @@ func (c *systemServiceClient) MeasureCapacity(ctx context.Context, in *MeasureCa
 	return out, nil
 }
 
+func (c *systemServiceClient) ListAuditEntries(ctx context.Context, in *ListAuditEntriesRequest, opts ...grpc.CallOption) (*ListAuditEntriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditEntriesResponse)
+	err := c.cc.Invoke(ctx, SystemService_ListAuditEntries_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) CreateBackup(ctx context.Context, in *CreateBackupRequest, opts ...grpc.CallOption) (*Backup, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Backup)
+	err := c.cc.Invoke(ctx, SystemService_CreateBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) ListBackups(ctx context.Context, in *ListBackupsRequest, opts ...grpc.CallOption) (*ListBackupsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListBackupsResponse)
+	err := c.cc.Invoke(ctx, SystemService_ListBackups_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) DeleteBackup(ctx context.Context, in *DeleteBackupRequest, opts ...grpc.CallOption) (*DeleteBackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteBackupResponse)
+	err := c.cc.Invoke(ctx, SystemService_DeleteBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SystemServiceServer is the server API for SystemService service.
 // All implementations must embed UnimplementedSystemServiceServer
 // for forward compatibility.
@@ -90,6 +143,15 @@ type SystemServiceServer interface {
 	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
 	// the analysis meanwhile, and returns what GetCapacity returns from then on.
 	MeasureCapacity(context.Context, *MeasureCapacityRequest) (*Capacity, error)
+	// ListAuditEntries returns who changed what, newest first, a page at a time.
+	ListAuditEntries(context.Context, *ListAuditEntriesRequest) (*ListAuditEntriesResponse, error)
+	// CreateBackup writes a verified copy of everything but pictures and clips into the data directory's backups folder
+	// while the box goes on. It answers when the copy is complete.
+	CreateBackup(context.Context, *CreateBackupRequest) (*Backup, error)
+	// ListBackups returns the backups in the data directory, newest first.
+	ListBackups(context.Context, *ListBackupsRequest) (*ListBackupsResponse, error)
+	// DeleteBackup removes a backup.
+	DeleteBackup(context.Context, *DeleteBackupRequest) (*DeleteBackupResponse, error)
 	mustEmbedUnimplementedSystemServiceServer()
 }
 
@@ -108,6 +170,18 @@ func (UnimplementedSystemServiceServer) GetCapacity(context.Context, *GetCapacit
 }
 func (UnimplementedSystemServiceServer) MeasureCapacity(context.Context, *MeasureCapacityRequest) (*Capacity, error) {
 	return nil, status.Error(codes.Unimplemented, "method MeasureCapacity not implemented")
+}
+func (UnimplementedSystemServiceServer) ListAuditEntries(context.Context, *ListAuditEntriesRequest) (*ListAuditEntriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAuditEntries not implemented")
+}
+func (UnimplementedSystemServiceServer) CreateBackup(context.Context, *CreateBackupRequest) (*Backup, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateBackup not implemented")
+}
+func (UnimplementedSystemServiceServer) ListBackups(context.Context, *ListBackupsRequest) (*ListBackupsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListBackups not implemented")
+}
+func (UnimplementedSystemServiceServer) DeleteBackup(context.Context, *DeleteBackupRequest) (*DeleteBackupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteBackup not implemented")
 }
 func (UnimplementedSystemServiceServer) mustEmbedUnimplementedSystemServiceServer() {}
 func (UnimplementedSystemServiceServer) testEmbeddedByValue()                       {}
@@ -184,6 +258,78 @@ func _SystemService_MeasureCapacity_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SystemService_ListAuditEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditEntriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).ListAuditEntries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_ListAuditEntries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).ListAuditEntries(ctx, req.(*ListAuditEntriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_CreateBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).CreateBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_CreateBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).CreateBackup(ctx, req.(*CreateBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_ListBackups_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListBackupsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).ListBackups(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_ListBackups_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).ListBackups(ctx, req.(*ListBackupsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_DeleteBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).DeleteBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_DeleteBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).DeleteBackup(ctx, req.(*DeleteBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SystemService_ServiceDesc is the grpc.ServiceDesc for SystemService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +348,22 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MeasureCapacity",
 			Handler:    _SystemService_MeasureCapacity_Handler,
+		},
+		{
+			MethodName: "ListAuditEntries",
+			Handler:    _SystemService_ListAuditEntries_Handler,
+		},
+		{
+			MethodName: "CreateBackup",
+			Handler:    _SystemService_CreateBackup_Handler,
+		},
+		{
+			MethodName: "ListBackups",
+			Handler:    _SystemService_ListBackups_Handler,
+		},
+		{
+			MethodName: "DeleteBackup",
+			Handler:    _SystemService_DeleteBackup_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,200 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MediaKind tells what is kept of an event.
+type MediaKind int8
+
+// The kinds of media.
+const (
+	Snapshot MediaKind = 1 // the picture the event was found in, JPEG
+	Clip     MediaKind = 2 // video around the event, fragmented MP4
+)
+
+// Media is a file that is kept of an event. It is appended when the file is durable (WriteMedia), so a row never names
+// a file that a power cut took.
+type Media struct {
+	Event      int64 // Seq of the event
+	Camera     string
+	Time       time.Time // of the event: chooses the day
+	Kind       MediaKind
+	File       string    // within MediaDir(Time)
+	Start, End time.Time // capture times of what it shows
+}
+
+func (m *Media) check() error {
+	err := first(checkID("event", m.Event), checkName("camera", m.Camera), checkTime("time", m.Time), checkTime("start", m.Start),
+		checkTime("end", m.End), checkFile("file", m.File))
+	if err == nil && m.Kind != Snapshot && m.Kind != Clip {
+		err = fmt.Errorf("kind: %w: want Snapshot or Clip", ErrInvalid)
+	}
+	return err
+}
+
+// checkFile wants the path of a file within a folder.
+func checkFile(what, v string) error {
+	if v == "" || len(v) > 2*maxName || !filepath.IsLocal(v) || filepath.Clean(v) != v || strings.ContainsRune(v, 0) {
+		return fmt.Errorf("%s: %w: %q is no path of a file within the folder", what, ErrInvalid, v)
+	}
+	return nil
+}
+
+// MediaDir is the folder for the pictures and clips of t's day; retention deletes it with the day.
+func (s *Store) MediaDir(t time.Time) string {
+	return filepath.Join(s.cfg.Dir, mediaName(dayOf(t.UnixMicro())))
+}
+
+// WriteMedia writes a file into MediaDir(t) and returns when it is durable, whole, under its name. A file of that name
+// is replaced. It returns ErrDiskFull when so little space is left that no pictures are kept (ShedSnapshots), and
+// ErrNotFound when t's day was deleted by retention.
+func (s *Store) WriteMedia(t time.Time, file string, data []byte) error {
+	if err := first(s.running(), checkTime("time", t), checkFile("file", file)); err != nil {
+		return err
+	}
+	day := dayOf(t.UnixMicro())
+	switch {
+	case s.Pressure() >= ShedSnapshots:
+		return fmt.Errorf("%w: no pictures and clips are kept while so little is free", ErrDiskFull)
+	case s.days.expired(day):
+		return fmt.Errorf("%s: %w: retention has deleted it", mediaName(day), ErrNotFound)
+	}
+	path := filepath.Join(s.MediaDir(t), file)
+	was := fileBytes(path)
+	if err := writeDurably(s.cfg.Dir, path, data); err != nil {
+		return fmt.Errorf("write %s: %w", file, explain(err))
+	}
+	s.days.addMedia(s.cfg.Dir, day, int64(len(data))-was)
+	return nil
+}
+
+// writeDurably writes a file below root, making the folders between.
+func writeDurably(root, path string, data []byte) (err error) {
+	var made []string // folders whose own entry is to be synced
+	for dir := filepath.Dir(path); dir != root; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		made = append(made, filepath.Dir(dir))
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	for _, dir := range append(made, filepath.Dir(path)) {
+		if err := syncPath(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadMedia reads a file of MediaDir(t); ErrNotFound when it is gone.
+func (s *Store) ReadMedia(t time.Time, file string) ([]byte, error) {
+	if err := first(s.running(), checkFile("file", file)); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(s.MediaDir(t))
+	if err == nil {
+		defer func() { _ = root.Close() }()
+		var b []byte
+		if b, err = root.ReadFile(file); err == nil {
+			return b, nil
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNotFound
+	}
+	return nil, fmt.Errorf("%s: %w", file, err)
+}
+
+// addMedia counts what a day's pictures and clips take; what was there before is looked up once.
+func (d *days) addMedia(dir string, day, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n, ok := d.media[day]; ok {
+		d.media[day] = n + bytes
+		return
+	}
+	d.media[day] = folderBytes(filepath.Join(dir, mediaName(day)))
+}
+
+// mediaBytes tells what a day's pictures and clips take.
+func (d *days) mediaBytes(dir string, day int64) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.media[day]
+	if !ok {
+		n = folderBytes(filepath.Join(dir, mediaName(day)))
+		d.media[day] = n
+	}
+	return n
+}
+
+// deleteMedia removes a day's pictures and clips; their rows stay.
+func (d *days) deleteMedia(day int64) error {
+	d.mu.Lock()
+	delete(d.media, day)
+	d.mu.Unlock()
+	return os.RemoveAll(filepath.Join(d.dir, mediaName(day)))
+}
+
+// addMediaOf fills in what is kept of events of the file.
+func (f *dayFile) addMediaOf(ctx context.Context, events []keyed[Event]) (err error) {
+	for part := range slices.Chunk(events, 500) {
+		ids := make([]int64, len(part))
+		at := make(map[int64]*Event, len(part))
+		for i := range part {
+			ids[i], at[part[i].row.Seq] = part[i].row.Seq, &part[i].row
+		}
+		var c conditions
+		c.in("event", ids)
+		if err := f.scanMedia(ctx, c, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *dayFile) scanMedia(ctx context.Context, c conditions, at map[int64]*Event) (err error) {
+	rows, err := f.db.QueryContext(ctx, "SELECT event, kind, file, start_us, end_us FROM media"+c.where(), c.args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var m Media
+		var start, end int64
+		if err := rows.Scan(&m.Event, &m.Kind, &m.File, &start, &end); err != nil {
+			return err
+		}
+		e := at[m.Event]
+		m.Camera, m.Time, m.Start, m.End = e.Camera, e.Time, fromMicro(start), fromMicro(end)
+		e.Media = append(e.Media, m)
+	}
+	return rows.Err()
+}
