@@ -44,10 +44,8 @@ func (d detector) Detect(ctx context.Context, file []byte) ([]eval.Row, error) {
 	return rows, err
 }
 
-// judge is detect.Agreement in the evaluator's words, over boxes an operator would see.
+// judge is detect.Agreement in the evaluator's words.
 type judge struct{ detect.Agreement }
-
-const seenScore = 0.3
 
 func (j *judge) Add(reference, variant []eval.Row) {
 	boxes := func(rows []eval.Row) []detect.Box {
@@ -57,10 +55,10 @@ func (j *judge) Add(reference, variant []eval.Row) {
 		}
 		return all
 	}
-	j.Agreement.Add(boxes(reference), boxes(variant), seenScore)
+	j.Agreement.Add(boxes(reference), boxes(variant))
 }
 
 func (j *judge) Verdict() (string, error) {
-	return fmt.Sprintf("%d pictures: %d boxes of the reference, %d of the variant, %d the same (F1 %.3f), overlap %.3f, scores differ by %.3f",
-		j.Pictures, j.Reference, j.Variant, j.Matched, j.F1(), j.IoU, j.Score), j.Check(detect.DefaultLimits())
+	return fmt.Sprintf("%d pictures: %.1f %% of %d boxes are seen by both, overlap %.3f, scores differ by %.3f",
+		j.Pictures, 100*j.Share(), j.Boxes, j.IoU, j.Score), j.Check()
 }

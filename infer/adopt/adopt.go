@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vedette/vedette/infer/detect"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
 )
@@ -49,9 +50,9 @@ type Config struct {
 
 // Box is something the detector saw in the picture, in the picture's pixels.
 type Box struct {
-	X1, Y1, X2, Y2, Score float64
-	Class                 int
-	Label                 string
+	detect.Box
+
+	Label string
 }
 
 // Report tells what the detector turned out to be.

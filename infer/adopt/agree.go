@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/vedette/vedette/infer/detect"
 )
 
 // Field numbers of the ONNX format, and its number for half floats.
@@ -118,15 +119,6 @@ func fields(msg []byte, f func(n protowire.Number, value uint64, content []byte)
 	return nil
 }
 
-// What agreement asks for. A box counts when the one model is sure of it, and is found again where the other sees the
-// same class, a little less sure, with half of the area in common.
-const (
-	sure, nearlySure = 0.4, 0.25
-	overlap          = 0.5
-	leastBoxes       = 5
-	leastAgreement   = 0.85
-)
-
 // compare refuses a model of lower precision that does not see what its reference sees.
 func (a *adoption) compare(ctx context.Context) error {
 	if a.report.Precision == "fp32" {
@@ -151,46 +143,22 @@ func (a *adoption) compare(ctx context.Context) error {
 	if err := ref.try(ctx); err != nil {
 		return fmt.Errorf("the reference: %w", err)
 	}
-	found, of := 0, 0
+	var agreement detect.Agreement
 	for i := range ref.seen {
-		n, m := again(ref.seen[i], a.seen[i])
-		k, l := again(a.seen[i], ref.seen[i])
-		found, of = found+n+k, of+m+l
+		agreement.Add(plain(ref.seen[i]), plain(a.seen[i]))
 	}
-	if of < 2*leastBoxes {
-		return fmt.Errorf("there is too little in the pictures to compare it with its reference (%d boxes): give pictures with more to see", of/2)
-	}
-	a.report.Agreement = float64(found) / float64(of)
-	if a.report.Agreement < leastAgreement {
-		return fmt.Errorf("it calculates in %s and agrees with its reference on %.0f %% of %d boxes; %.0f %% are asked for: quantising has cost it its eyesight",
-			a.report.Precision, 100*a.report.Agreement, of, 100*leastAgreement)
+	a.report.Agreement = agreement.Share()
+	if err := agreement.Check(); err != nil {
+		return fmt.Errorf("it calculates in %s, which has cost it its eyesight: %w", a.report.Precision, err)
 	}
 	return nil
 }
 
-// again counts the sure boxes of one model, and those of them that the other sees too.
-func again(one, other []Box) (found, of int) {
-	used := make([]bool, len(other))
-	for _, b := range one {
-		if b.Score < sure {
-			continue
-		}
-		of++
-		for k, o := range other {
-			if !used[k] && o.Class == b.Class && o.Score >= nearlySure && iou(b, o) >= overlap {
-				used[k] = true
-				found++
-				break
-			}
-		}
+// plain leaves the labels off.
+func plain(seen []Box) []detect.Box {
+	boxes := make([]detect.Box, len(seen))
+	for i, b := range seen {
+		boxes[i] = b.Box
 	}
-	return found, of
-}
-
-func iou(a, b Box) float64 {
-	w, h := math.Min(a.X2, b.X2)-math.Max(a.X1, b.X1), math.Min(a.Y2, b.Y2)-math.Max(a.Y1, b.Y1)
-	if w <= 0 || h <= 0 {
-		return 0
-	}
-	return w * h / ((a.X2-a.X1)*(a.Y2-a.Y1) + (b.X2-b.X1)*(b.Y2-b.Y1) - w*h)
+	return boxes
 }

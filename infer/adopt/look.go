@@ -16,14 +16,9 @@ import (
 	"golang.org/x/image/font"
 	"golang.org/x/image/font/basicfont"
 	"golang.org/x/image/math/fixed"
-	"google.golang.org/grpc/status"
 
-	"github.com/vedette/vedette/infer/tensor"
-	"github.com/vedette/vedette/infer/v2client"
+	"github.com/vedette/vedette/infer/detect"
 )
-
-// encoded says in FRAME_INFO that FRAME is a JPEG or PNG file (infer/backend/prepare).
-const encoded = 104
 
 // look sends the pictures through everything but the tracker.
 func (a *adoption) look(ctx context.Context) error {
@@ -62,27 +57,16 @@ func (a *adoption) boxesOf(ctx context.Context, model string, picture []byte) ([
 	if _, _, err := image.DecodeConfig(bytes.NewReader(picture)); err != nil {
 		return nil, fmt.Errorf("the picture to try it on is neither JPEG nor PNG: %w", err)
 	}
-	info := make([]int64, 8)
-	info[0] = encoded
-	resp, err := a.client.Infer(ctx, &v2client.Request{Model: model, Inputs: []v2client.Input{
-		{Tensor: tensor.Tensor{Name: "FRAME", DataType: tensor.Uint8, Shape: []int64{1, int64(len(picture))}, Data: picture}},
-		{Tensor: tensor.Tensor{Name: "FRAME_INFO", DataType: tensor.Int64, Shape: []int64{1, 8}, Data: tensor.AsBytes(info)}},
-	}})
+	seen, err := detect.See(ctx, a.client, model, picture)
 	if err != nil {
-		return nil, fmt.Errorf("it fails on a picture: %s", status.Convert(err).Message())
+		return nil, fmt.Errorf("it fails on a picture: %w", err)
 	}
-	out := resp.Output("BOXES")
-	if out == nil {
-		return nil, errors.New("it fails on a picture: there are no boxes in the answer")
-	}
-	var boxes []Box
-	for v := tensor.Float32s(out.Data); len(v) >= 6; v = v[6:] {
-		b := Box{X1: float64(v[0]), Y1: float64(v[1]), X2: float64(v[2]), Y2: float64(v[3]), Score: float64(v[4]), Class: int(v[5])}
-		b.Label = strconv.Itoa(b.Class)
+	boxes := make([]Box, len(seen))
+	for i, b := range seen {
+		boxes[i] = Box{Box: b, Label: strconv.Itoa(b.Class)}
 		if b.Class < len(a.cfg.Labels) {
-			b.Label = a.cfg.Labels[b.Class]
+			boxes[i].Label = a.cfg.Labels[b.Class]
 		}
-		boxes = append(boxes, b)
 	}
 	return boxes, nil
 }

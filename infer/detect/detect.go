@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/vedette/vedette/api/frame"
@@ -141,18 +142,23 @@ func (d *Detector) ready(ctx context.Context, log *tail) error {
 
 // Detect returns what the detector sees in a JPEG or PNG file, best first.
 func (d *Detector) Detect(ctx context.Context, file []byte) ([]Box, error) {
+	return See(ctx, d.client, name, file)
+}
+
+// See asks a model that takes FRAME and FRAME_INFO and answers BOXES what it sees in a JPEG or PNG file.
+func See(ctx context.Context, client *v2client.Client, model string, file []byte) ([]Box, error) {
 	var info [frame.InfoLen]int64
 	info[frame.InfoFormat] = encoded
-	resp, err := d.client.Infer(ctx, &v2client.Request{Model: name, Inputs: []v2client.Input{
+	resp, err := client.Infer(ctx, &v2client.Request{Model: model, Inputs: []v2client.Input{
 		{Tensor: tensor.Tensor{Name: "FRAME", DataType: tensor.Uint8, Shape: []int64{1, int64(len(file))}, Data: file}},
 		{Tensor: tensor.Tensor{Name: "FRAME_INFO", DataType: tensor.Int64, Shape: []int64{1, frame.InfoLen}, Data: tensor.AsBytes(info[:])}},
 	}})
 	if err != nil {
-		return nil, err
+		return nil, errors.New(status.Convert(err).Message())
 	}
 	out := resp.Output("BOXES")
 	if out == nil {
-		return nil, errors.New("the pipeline gave no BOXES")
+		return nil, errors.New("there are no BOXES in the answer")
 	}
 	const columns = 6
 	rows := tensor.Float32s(out.Data)
