@@ -45,6 +45,8 @@ type Camera struct {
 	Decoders []string
 	// Gate holds back frames of still scenes; nil: no gate.
 	Gate *Gate
+	// Isolated: the camera wants a process of its own.
+	Isolated bool
 }
 
 // Gate are the settings of a motion gate.

@@ -26,6 +26,8 @@ type conn struct {
 	msg *unixmsg.Conn
 	out *outbox
 	wg  sync.WaitGroup // pictures being made
+	// background runs something beside the client's requests until the function returned is called, or the client leaves.
+	background func(func(context.Context)) context.CancelFunc
 
 	mu        sync.Mutex // guards everything below; never held across a call into a bus
 	all       bool       // watches every camera
@@ -36,6 +38,7 @@ type conn struct {
 	units     map[string]*unitWatcher    // access units watched
 	spans     map[uint64]func()          // ends a span of access units
 	buses     map[*framebus.Bus]struct{} // watched
+	relays    map[*worker]*relay         // to the processes of isolated cameras
 	ended     bool
 }
 
@@ -44,9 +47,15 @@ func (s *Sidecar) serve(ctx context.Context, raw *net.UnixConn) {
 	c := &conn{
 		s: s, msg: unixmsg.New(raw), out: newOutbox(), only: map[string]int{}, leases: map[uint64]*framebus.Bus{},
 		rolls: map[string]time.Duration{}, units: map[string]*unitWatcher{}, spans: map[uint64]func(){}, buses: map[*framebus.Bus]struct{}{},
+		relays: map[*worker]*relay{},
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	c.background = func(run func(context.Context)) context.CancelFunc {
+		own, end := context.WithCancel(ctx)
+		c.wg.Go(func() { run(own) })
+		return end
+	}
 	stop := context.AfterFunc(ctx, func() { _ = c.msg.Close() })
 	defer stop()
 	defer c.msg.Close() //nolint:errcheck // nothing is lost with it
@@ -123,7 +132,7 @@ func (c *conn) join() {
 	c.s.conns[c] = struct{}{}
 	for _, e := range c.s.cameras {
 		if e.owner == nil {
-			c.out.put(e.status(e.camera.Status()), nil)
+			c.out.put(e.now(), nil)
 		}
 	}
 }
@@ -135,9 +144,12 @@ func (c *conn) leave() {
 	c.s.mu.Unlock()
 	c.mu.Lock()
 	c.ended = true
-	buses, units := c.buses, c.units
-	c.buses, c.units = nil, nil
+	buses, units, relays := c.buses, c.units, c.relays
+	c.buses, c.units, c.relays = nil, nil, nil
 	c.mu.Unlock()
+	for _, r := range relays {
+		r.cancel()
+	}
 	for b := range buses {
 		b.Unwatch(c)
 	}
@@ -161,10 +173,13 @@ func (c *conn) openCamera(m *ingestv1.Camera) {
 		}}}, nil)
 		return
 	}
-	c.s.add(wire.Camera(m), c, 0, nil)
+	c.s.add(m, c, 0, nil)
 }
 
 func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {
+	if c.forward(m) {
+		return
+	}
 	switch m := m.GetMessage().(type) {
 	case *ingestv1.ToIngest_SetCameras:
 		c.s.setCameras(m.SetCameras) //nolint:contextcheck // cameras outlive the connection they came by
@@ -179,6 +194,8 @@ func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {
 			c.mu.Unlock()
 			if bus != nil {
 				bus.Release(c, id)
+			} else if r := c.relayOf(id); r != nil {
+				r.send(&ingestv1.ToIngest{Message: &ingestv1.ToIngest_ReleaseLease{ReleaseLease: &ingestv1.ReleaseLease{LeaseIds: []uint64{id}}}})
 			}
 		}
 	case *ingestv1.ToIngest_GetPicture:
@@ -222,6 +239,19 @@ func (c *conn) follow(e *entry) {
 		limit, want = c.maxLeases, true
 	}
 	want = want && !c.ended
+	if e.worker != nil {
+		known := c.relays[e.worker] != nil
+		c.mu.Unlock()
+		if !want && !known {
+			return
+		}
+		if r := c.relay(e.worker); r != nil {
+			r.watch("frames", &ingestv1.ToIngest{Message: &ingestv1.ToIngest_WatchFrames{WatchFrames: &ingestv1.WatchFrames{
+				Camera: e.name, Stop: !want, MaxLeases: wire.Side(limit),
+			}}})
+		}
+		return
+	}
 	if c.buses != nil {
 		if want {
 			c.buses[e.bus] = struct{}{}

@@ -7,8 +7,11 @@ package sidecar
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -18,10 +21,13 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/camera"
 	"github.com/vedette/vedette/ingest/clockstep"
+	"github.com/vedette/vedette/ingest/crash"
 	"github.com/vedette/vedette/ingest/decode"
 	"github.com/vedette/vedette/ingest/file"
 	"github.com/vedette/vedette/ingest/framebus"
@@ -53,6 +59,15 @@ type Config struct {
 	Engine func(name string, cfg av.DecoderConfig) (decode.Engine, error)
 	// CountersEvery is how often counters are sent; 0: 1 s.
 	CountersEvery time.Duration
+	// Worker starts the processes of isolated cameras; nil: every camera shares this one.
+	Worker Worker
+	// WorkerOutput receives what they print; nil: nobody does.
+	WorkerOutput io.Writer
+	// FirstLease is where the ids of leases begin.
+	FirstLease uint64
+	// RememberCrashes: what brings this process down is written beside the socket, and held against the camera it was
+	// done for. The environment's GODEBUG must hold crash.Setting.
+	RememberCrashes bool
 	// Ready is called once the socket is served; nil: nobody is told.
 	Ready func() error
 	// Watchdog runs beside the sidecar and asks it from time to time whether it is alive; nil: nobody asks.
@@ -64,6 +79,7 @@ type Config struct {
 type Sidecar struct {
 	cfg     Config
 	mint    *camera.Mint
+	socket  string
 	leases  atomic.Uint64
 	ticked  atomic.Int64 // mono of the last tick
 	dials   chan struct{}
@@ -72,7 +88,9 @@ type Sidecar struct {
 
 	running sync.WaitGroup // cameras
 
-	applying sync.Mutex // one SetCameras at a time
+	applying sync.Mutex // one SetCameras at a time; guards workers and ledger
+	workers  uint64     // there have been
+	ledger   *crash.Ledger
 
 	mu       sync.Mutex // guards everything below
 	cameras  map[string]*entry
@@ -82,7 +100,9 @@ type Sidecar struct {
 
 // entry is one camera of the list.
 type entry struct {
-	name   string
+	name string
+	// worker has the camera when it is isolated; camera and bus are nil then.
+	worker *worker
 	camera *camera.Camera
 	bus    *framebus.Bus
 	stills stills
@@ -111,11 +131,13 @@ func New(cfg Config) *Sidecar {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Sidecar{
-		cfg: cfg, mint: camera.NewMint(),
+	s := &Sidecar{
+		cfg: cfg, mint: camera.NewMint(), ledger: &crash.Ledger{},
 		dials: make(chan struct{}, cfg.Dials), decodes: make(chan struct{}, cfg.Decodes), stills: make(chan struct{}, 2),
 		cameras: map[string]*entry{}, conns: map[*conn]struct{}{},
 	}
+	s.leases.Store(cfg.FirstLease)
+	return s
 }
 
 // Run serves until ctx ends (nil) or the socket fails.
@@ -128,6 +150,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		}
 		listener = l
 	}
+	s.socket = listener.Addr().String()
+	s.rememberCrashes()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
@@ -163,7 +187,9 @@ func (s *Sidecar) watchClock(ctx context.Context) {
 	cfg.OnStep = func(step time.Duration, now ingest.Instant) {
 		s.cfg.Logger.Warn("the clock of this box was set", slog.Duration("step", step))
 		for _, e := range s.entries() {
-			e.camera.Reanchor()
+			if e.worker == nil { // the others watch for themselves
+				e.camera.Reanchor()
+			}
 		}
 		s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_ClockStep{
 			ClockStep: &ingestv1.ClockStep{StepNs: int64(step), TimeNs: now.Wall.UnixNano()},
@@ -236,11 +262,18 @@ func (s *Sidecar) tick(ctx context.Context) {
 			now := ingest.Now().Mono
 			s.ticked.Store(int64(now))
 			for _, e := range s.entries() {
-				e.bus.Expire(now)
+				if e.worker == nil {
+					e.bus.Expire(now)
+				}
 			}
 		case <-counters.C:
 			for _, e := range s.entries() {
-				s.tell(e, &ingestv1.FromIngest{Message: &ingestv1.FromIngest_Counters{Counters: e.counters()}})
+				if n := e.counters(); n != nil {
+					s.tell(e, &ingestv1.FromIngest{Message: &ingestv1.FromIngest_Counters{Counters: n}})
+				}
+				if e.worker != nil {
+					continue
+				}
 				// The state has not changed, but its rates have.
 				if st := e.camera.Status(); st.State == camera.Streaming {
 					s.status(e, st)
@@ -288,9 +321,9 @@ func (s *Sidecar) tell(e *entry, m *ingestv1.FromIngest) {
 func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	want := map[string]ingest.Camera{}
+	want := map[string]*ingestv1.Camera{}
 	for _, c := range m.GetCameras() {
-		want[c.GetName()] = wire.Camera(c)
+		want[c.GetName()] = c
 	}
 	s.mu.Lock()
 	s.revision = m.GetRevision()
@@ -300,37 +333,105 @@ func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 			s.remove(e)
 		}
 	}
-	for name, c := range want {
+	for name, wished := range want {
+		c := wire.Camera(wished)
+		isolate, _ := s.isolate(c)
 		e := s.entry(name)
-		if e != nil && c.Slots != e.want.Slots {
-			// The slots belong to the bus: another number is another camera of the same name.
+		// The slots belong to the bus, and the camera to its process: others are another camera of the same name.
+		if e != nil && (c.Slots != e.want.Slots || isolate != (e.worker != nil)) {
 			s.remove(e)
-			s.add(c, nil, m.GetRevision(), e.done)
+			s.add(wished, nil, m.GetRevision(), e.done)
 			continue
 		}
 		if e == nil {
-			s.add(c, nil, m.GetRevision(), nil)
+			s.add(wished, nil, m.GetRevision(), nil)
 			continue
 		}
 		s.mu.Lock()
 		e.revision = m.GetRevision()
 		s.mu.Unlock()
 		e.want = c
+		if e.worker != nil {
+			e.worker.update(wished, m.GetRevision())
+			continue
+		}
 		e.camera.Update(c)
 	}
 }
 
+// isolate decides whether a camera is given a process of its own, and says why when it did not ask for one.
+func (s *Sidecar) isolate(c ingest.Camera) (own bool, why string) {
+	if s.cfg.Worker == nil {
+		return false, ""
+	}
+	if c.Isolated {
+		return true, ""
+	}
+	source := sha256.Sum256([]byte(c.Address))
+	held, err := s.ledger.Entry(c.Name, hex.EncodeToString(source[:8]))
+	if err != nil {
+		s.cfg.Logger.Warn("crashes may be forgotten", slog.Any("err", err))
+	}
+	if held.Count < crashesBefore {
+		return false, ""
+	}
+	return true, fmt.Sprintf("its stream crashed the shared process %d times, last at %s: %s", held.Count, held.Last.UTC().Format(time.RFC3339), held.Text)
+}
+
+func crashFile(socket string) string { return socket + ".crash" }
+
+// besides is the socket of a process of this one's.
+func (s *Sidecar) besides(number uint64) string { return fmt.Sprintf("%s.%d", s.socket, number) }
+
+// rememberCrashes holds what brought the process before down against its camera, and prepares for the next time.
+func (s *Sidecar) rememberCrashes() {
+	if !s.cfg.RememberCrashes {
+		return
+	}
+	last, err := crash.Watch(crashFile(s.socket))
+	if err != nil {
+		s.cfg.Logger.Warn("crashes cannot be told from other ends", slog.Any("err", err))
+	}
+	if s.cfg.Worker == nil {
+		return
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	if s.ledger, err = crash.OpenLedger(s.socket + ".crashes"); err != nil {
+		s.cfg.Logger.Warn("earlier crashes are forgotten", slog.Any("err", err))
+	}
+	if last == nil {
+		return
+	}
+	s.cfg.Logger.Error("the process before this one crashed", slog.String("what", last.Text), slog.String("camera", last.Camera))
+	if last.Camera == "" {
+		return
+	}
+	if err := s.ledger.Add(*last, time.Now()); err != nil {
+		s.cfg.Logger.Warn("this crash may be forgotten", slog.Any("err", err))
+	}
+}
+
 // add starts a camera once the one before it, if any, is gone.
-func (s *Sidecar) add(c ingest.Camera, owner *conn, revision uint64, before <-chan struct{}) {
+func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64, before <-chan struct{}) {
+	c := wire.Camera(wished)
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &entry{name: c.Name, want: c, owner: owner, cancel: cancel, done: make(chan struct{}), revision: revision}
-	e.bus = framebus.New(framebus.Config{Camera: c.Name, Slots: c.Slots, LeaseTime: s.cfg.LeaseTime, Leases: &s.leases})
-	e.camera = camera.New(camera.Config{
-		Camera: c, Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: e.bus, Mint: s.mint,
-		Source: source, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
-		Engine:   s.cfg.Engine,
-		OnStatus: func(st camera.Status) { s.status(e, st) },
-	})
+	if isolate, why := s.isolate(c); isolate && owner == nil {
+		s.workers++
+		e.worker = newWorker(s, s.workers, why, wished, revision)
+		if why != "" {
+			s.cfg.Logger.Warn("a camera is given a process of its own", slog.String("camera", c.Name), slog.String("why", why))
+		}
+	} else {
+		e.bus = framebus.New(framebus.Config{Camera: c.Name, Slots: c.Slots, LeaseTime: s.cfg.LeaseTime, Leases: &s.leases})
+		e.camera = camera.New(camera.Config{
+			Camera: c, Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: e.bus, Mint: s.mint,
+			Source: source, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
+			Engine:   s.cfg.Engine,
+			OnStatus: func(st camera.Status) { s.status(e, st) },
+		})
+	}
 	s.mu.Lock()
 	s.cameras[c.Name] = e
 	conns := make([]*conn, 0, len(s.conns))
@@ -342,15 +443,28 @@ func (s *Sidecar) add(c ingest.Camera, owner *conn, revision uint64, before <-ch
 		k.follow(e)
 		k.followUnits(e)
 	}
+	if e.worker != nil {
+		status, _ := e.worker.now()
+		e.worker.tell(proto.CloneOf(status))
+	}
 	s.running.Go(func() {
 		defer close(e.done)
 		if before != nil {
 			<-before
 		}
-		// Run returns nothing but nil.
-		_ = e.camera.Run(ctx)
-		e.bus.Close()
+		crash.Blame(ctx, c.Name, e.run)
 	})
+}
+
+// run keeps the camera until ctx ends.
+func (e *entry) run(ctx context.Context) {
+	if e.worker != nil {
+		e.worker.run(ctx)
+		return
+	}
+	// Run returns nothing but nil.
+	_ = e.camera.Run(ctx)
+	e.bus.Close()
 }
 
 // source chooses by the address.
@@ -374,8 +488,17 @@ func (s *Sidecar) remove(e *entry) {
 	if s.cameras[e.name] == e {
 		delete(s.cameras, e.name)
 	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
 	s.mu.Unlock()
 	e.cancel()
+	if e.worker != nil {
+		for _, c := range conns {
+			c.dropRelay(e.worker)
+		}
+	}
 	s.tell(e, &ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{
 		CameraStatus: &ingestv1.CameraStatus{Camera: e.name, Removed: true, Revision: e.revision},
 	}})
@@ -396,6 +519,15 @@ func (s *Sidecar) status(e *entry, st camera.Status) {
 	if here {
 		s.tell(e, m)
 	}
+}
+
+// now returns the newest status; Sidecar.mu is held.
+func (e *entry) now() *ingestv1.FromIngest {
+	if e.worker == nil {
+		return e.status(e.camera.Status())
+	}
+	status, _ := e.worker.now()
+	return &ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{CameraStatus: status}}
 }
 
 // status writes a status; Sidecar.mu is held.
@@ -434,7 +566,12 @@ func measured(d *ingestv1.StreamDetails, m camera.Measured) {
 	d.SenderReports, d.ClockOffsetNs = m.SenderReports, int64(m.ClockOffset)
 }
 
+// counters returns nil when there are none yet.
 func (e *entry) counters() *ingestv1.Counters {
+	if e.worker != nil {
+		_, counts := e.worker.now()
+		return counts
+	}
 	n, f := e.camera.Counts(), e.bus.Counts()
 	return &ingestv1.Counters{
 		Camera: e.name, Packets: n.Packets, Bytes: n.Bytes, PacketsLost: n.PacketsLost, PacketsBad: n.PacketsBad,

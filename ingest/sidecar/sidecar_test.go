@@ -23,7 +23,14 @@ import (
 	"github.com/vedette/vedette/internal/rtsptest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain is also a sidecar in a process of its own (see isolation_test.go).
+func TestMain(m *testing.M) {
+	if os.Getenv(processEnv) != "" {
+		serveAsProcess(os.Args[1:])
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // rig is a sidecar with one client, whose messages wait in channels.
 type rig struct {

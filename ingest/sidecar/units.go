@@ -40,6 +40,19 @@ func (c *conn) followUnits(e *entry) {
 	}
 	c.mu.Lock()
 	roll, want := c.rolls[e.name]
+	if e.worker != nil {
+		known := c.relays[e.worker] != nil
+		c.mu.Unlock()
+		if !want && !known {
+			return
+		}
+		if r := c.relay(e.worker); r != nil {
+			r.watch("units", &ingestv1.ToIngest{Message: &ingestv1.ToIngest_WatchAccessUnits{WatchAccessUnits: &ingestv1.WatchAccessUnits{
+				Camera: e.name, Stop: !want, PreRollNs: int64(roll),
+			}}})
+		}
+		return
+	}
 	if !want || c.ended {
 		c.mu.Unlock()
 		return

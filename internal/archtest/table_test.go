@@ -18,8 +18,10 @@ var imports = map[string][]string{
 	"internal/archtest":    {},
 
 	// Ingest: cameras in, frames and notices out.
-	"ingest":     {"api/frame", "api/ingest/v1"},
-	"ingest/...": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify"},
+	"ingest": {"api/frame", "api/ingest/v1"},
+	// The sidecar starts the processes of isolated cameras, and is their client.
+	"ingest/sidecar": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/unixmsg", "internal/child"},
+	"ingest/...":     {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify"},
 
 	// Inference: the vocabulary, then its mechanisms. Frontends see an infer.Inferer, never the repository;
 	// schedulers never see a backend.

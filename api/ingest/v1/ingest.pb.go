@@ -33,6 +33,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Isolation is whether a camera shares its process with others.
+type Isolation int32
+
+const (
+	// One process for all, unless a camera's stream has crashed it twice: such a camera is given its own.
+	Isolation_ISOLATION_UNSPECIFIED Isolation = 0
+	// A process of its own.
+	Isolation_ISOLATION_CAMERA Isolation = 1
+)
+
+// Enum value maps for Isolation.
+var (
+	Isolation_name = map[int32]string{
+		0: "ISOLATION_UNSPECIFIED",
+		1: "ISOLATION_CAMERA",
+	}
+	Isolation_value = map[string]int32{
+		"ISOLATION_UNSPECIFIED": 0,
+		"ISOLATION_CAMERA":      1,
+	}
+)
+
+func (x Isolation) Enum() *Isolation {
+	p := new(Isolation)
+	*p = x
+	return p
+}
+
+func (x Isolation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Isolation) Descriptor() protoreflect.EnumDescriptor {
+	return file_ingest_v1_ingest_proto_enumTypes[0].Descriptor()
+}
+
+func (Isolation) Type() protoreflect.EnumType {
+	return &file_ingest_v1_ingest_proto_enumTypes[0]
+}
+
+func (x Isolation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Isolation.Descriptor instead.
+func (Isolation) EnumDescriptor() ([]byte, []int) {
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{0}
+}
+
 // Transport of RTP.
 type Transport int32
 
@@ -71,11 +120,11 @@ func (x Transport) String() string {
 }
 
 func (Transport) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[0].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[1].Descriptor()
 }
 
 func (Transport) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[0]
+	return &file_ingest_v1_ingest_proto_enumTypes[1]
 }
 
 func (x Transport) Number() protoreflect.EnumNumber {
@@ -84,7 +133,7 @@ func (x Transport) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Transport.Descriptor instead.
 func (Transport) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{0}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{1}
 }
 
 // EpochReason is why a stream epoch began.
@@ -138,11 +187,11 @@ func (x EpochReason) String() string {
 }
 
 func (EpochReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[1].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[2].Descriptor()
 }
 
 func (EpochReason) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[1]
+	return &file_ingest_v1_ingest_proto_enumTypes[2]
 }
 
 func (x EpochReason) Number() protoreflect.EnumNumber {
@@ -151,7 +200,7 @@ func (x EpochReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EpochReason.Descriptor instead.
 func (EpochReason) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{1}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{2}
 }
 
 // PixelFormat values are those of api/frame.
@@ -188,11 +237,11 @@ func (x PixelFormat) String() string {
 }
 
 func (PixelFormat) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[2].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[3].Descriptor()
 }
 
 func (PixelFormat) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[2]
+	return &file_ingest_v1_ingest_proto_enumTypes[3]
 }
 
 func (x PixelFormat) Number() protoreflect.EnumNumber {
@@ -201,7 +250,7 @@ func (x PixelFormat) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PixelFormat.Descriptor instead.
 func (PixelFormat) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{2}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{3}
 }
 
 // TimeQuality is how a capture time was found.
@@ -244,11 +293,11 @@ func (x TimeQuality) String() string {
 }
 
 func (TimeQuality) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[3].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[4].Descriptor()
 }
 
 func (TimeQuality) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[3]
+	return &file_ingest_v1_ingest_proto_enumTypes[4]
 }
 
 func (x TimeQuality) Number() protoreflect.EnumNumber {
@@ -257,7 +306,7 @@ func (x TimeQuality) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TimeQuality.Descriptor instead.
 func (TimeQuality) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{3}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{4}
 }
 
 // Codec of the coded stream.
@@ -300,11 +349,11 @@ func (x Codec) String() string {
 }
 
 func (Codec) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[4].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[5].Descriptor()
 }
 
 func (Codec) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[4]
+	return &file_ingest_v1_ingest_proto_enumTypes[5]
 }
 
 func (x Codec) Number() protoreflect.EnumNumber {
@@ -313,7 +362,7 @@ func (x Codec) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Codec.Descriptor instead.
 func (Codec) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{4}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{5}
 }
 
 // GateState is what a camera's motion gate does now.
@@ -355,11 +404,11 @@ func (x GateState) String() string {
 }
 
 func (GateState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[5].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[6].Descriptor()
 }
 
 func (GateState) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[5]
+	return &file_ingest_v1_ingest_proto_enumTypes[6]
 }
 
 func (x GateState) Number() protoreflect.EnumNumber {
@@ -368,7 +417,7 @@ func (x GateState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GateState.Descriptor instead.
 func (GateState) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{5}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{6}
 }
 
 // CameraState is a camera's place in its life.
@@ -424,11 +473,11 @@ func (x CameraState) String() string {
 }
 
 func (CameraState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[6].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[7].Descriptor()
 }
 
 func (CameraState) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[6]
+	return &file_ingest_v1_ingest_proto_enumTypes[7]
 }
 
 func (x CameraState) Number() protoreflect.EnumNumber {
@@ -437,7 +486,7 @@ func (x CameraState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CameraState.Descriptor instead.
 func (CameraState) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{6}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{7}
 }
 
 // Stage is a step of getting pictures; each has its own deadline.
@@ -498,11 +547,11 @@ func (x Stage) String() string {
 }
 
 func (Stage) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[7].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[8].Descriptor()
 }
 
 func (Stage) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[7]
+	return &file_ingest_v1_ingest_proto_enumTypes[8]
 }
 
 func (x Stage) Number() protoreflect.EnumNumber {
@@ -511,7 +560,7 @@ func (x Stage) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Stage.Descriptor instead.
 func (Stage) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{7}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{8}
 }
 
 // Applied is what a change of settings cost.
@@ -554,11 +603,11 @@ func (x Applied) String() string {
 }
 
 func (Applied) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[8].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[9].Descriptor()
 }
 
 func (Applied) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[8]
+	return &file_ingest_v1_ingest_proto_enumTypes[9]
 }
 
 func (x Applied) Number() protoreflect.EnumNumber {
@@ -567,7 +616,7 @@ func (x Applied) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Applied.Descriptor instead.
 func (Applied) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{8}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{9}
 }
 
 // ErrorReason is the type of a fault.
@@ -661,11 +710,11 @@ func (x ErrorReason) String() string {
 }
 
 func (ErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[9].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[10].Descriptor()
 }
 
 func (ErrorReason) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[9]
+	return &file_ingest_v1_ingest_proto_enumTypes[10]
 }
 
 func (x ErrorReason) Number() protoreflect.EnumNumber {
@@ -674,7 +723,7 @@ func (x ErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorReason.Descriptor instead.
 func (ErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{9}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{10}
 }
 
 // ProbeWarningKind is the type of a warning.
@@ -735,11 +784,11 @@ func (x ProbeWarningKind) String() string {
 }
 
 func (ProbeWarningKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ingest_v1_ingest_proto_enumTypes[10].Descriptor()
+	return file_ingest_v1_ingest_proto_enumTypes[11].Descriptor()
 }
 
 func (ProbeWarningKind) Type() protoreflect.EnumType {
-	return &file_ingest_v1_ingest_proto_enumTypes[10]
+	return &file_ingest_v1_ingest_proto_enumTypes[11]
 }
 
 func (x ProbeWarningKind) Number() protoreflect.EnumNumber {
@@ -748,7 +797,7 @@ func (x ProbeWarningKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProbeWarningKind.Descriptor instead.
 func (ProbeWarningKind) EnumDescriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{10}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{11}
 }
 
 // ToIngest is one message from the client to the sidecar.
@@ -1387,7 +1436,8 @@ type Camera struct {
 	// Absent: no gate, every sampled frame is announced.
 	MotionGate *MotionGate `protobuf:"bytes,14,opt,name=motion_gate,json=motionGate,proto3" json:"motion_gate,omitempty"`
 	// Skip pictures no other picture refers to when they would not be analysed anyway.
-	SkipNonReference bool `protobuf:"varint,15,opt,name=skip_non_reference,json=skipNonReference,proto3" json:"skip_non_reference,omitempty"`
+	SkipNonReference bool      `protobuf:"varint,15,opt,name=skip_non_reference,json=skipNonReference,proto3" json:"skip_non_reference,omitempty"`
+	Isolation        Isolation `protobuf:"varint,30,opt,name=isolation,proto3,enum=vedette.ingest.v1.Isolation" json:"isolation,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1525,6 +1575,13 @@ func (x *Camera) GetSkipNonReference() bool {
 		return x.SkipNonReference
 	}
 	return false
+}
+
+func (x *Camera) GetIsolation() Isolation {
+	if x != nil {
+		return x.Isolation
+	}
+	return Isolation_ISOLATION_UNSPECIFIED
 }
 
 // Tls says which server certificate an rtsps camera may show.
@@ -3058,9 +3115,13 @@ type CameraStatus struct {
 	// The camera is no longer in the list; no further status follows.
 	Removed bool `protobuf:"varint,12,opt,name=removed,proto3" json:"removed,omitempty"`
 	// What the motion gate does; unspecified without one.
-	Gate          GateState `protobuf:"varint,13,opt,name=gate,proto3,enum=vedette.ingest.v1.GateState" json:"gate,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Gate GateState `protobuf:"varint,13,opt,name=gate,proto3,enum=vedette.ingest.v1.GateState" json:"gate,omitempty"`
+	// The camera has a process of its own.
+	Isolated bool `protobuf:"varint,30,opt,name=isolated,proto3" json:"isolated,omitempty"`
+	// Why, when nobody asked for it.
+	IsolationReason string `protobuf:"bytes,31,opt,name=isolation_reason,json=isolationReason,proto3" json:"isolation_reason,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CameraStatus) Reset() {
@@ -3182,6 +3243,20 @@ func (x *CameraStatus) GetGate() GateState {
 		return x.Gate
 	}
 	return GateState_GATE_STATE_UNSPECIFIED
+}
+
+func (x *CameraStatus) GetIsolated() bool {
+	if x != nil {
+		return x.Isolated
+	}
+	return false
+}
+
+func (x *CameraStatus) GetIsolationReason() string {
+	if x != nil {
+		return x.IsolationReason
+	}
+	return ""
 }
 
 // StreamDetails describes what a camera delivers.
@@ -3951,7 +4026,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\acameras\x18\x02 \x03(\v2\x19.vedette.ingest.v1.CameraR\acameras\"?\n" +
 	"\n" +
 	"OpenCamera\x121\n" +
-	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\xd5\x04\n" +
+	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\x91\x05\n" +
 	"\x06Camera\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -3969,7 +4044,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\bdecoders\x18\r \x03(\tR\bdecoders\x12>\n" +
 	"\vmotion_gate\x18\x0e \x01(\v2\x1d.vedette.ingest.v1.MotionGateR\n" +
 	"motionGate\x12,\n" +
-	"\x12skip_non_reference\x18\x0f \x01(\bR\x10skipNonReference\"K\n" +
+	"\x12skip_non_reference\x18\x0f \x01(\bR\x10skipNonReference\x12:\n" +
+	"\tisolation\x18\x1e \x01(\x0e2\x1c.vedette.ingest.v1.IsolationR\tisolation\"K\n" +
 	"\x03Tls\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\tR\x05caPem\x12-\n" +
 	"\x12certificate_sha256\x18\x02 \x01(\tR\x11certificateSha256\"?\n" +
@@ -4102,7 +4178,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\trtp_ticks\x18\x06 \x01(\x03R\brtpTicks\x12&\n" +
 	"\x0fcapture_time_ns\x18\a \x01(\x03R\rcaptureTimeNs\x12&\n" +
 	"\x0freceive_time_ns\x18\b \x01(\x03R\rreceiveTimeNs\x12$\n" +
-	"\rdiscontinuity\x18\t \x01(\bR\rdiscontinuity\"\xa8\x04\n" +
+	"\rdiscontinuity\x18\t \x01(\bR\rdiscontinuity\"\xef\x04\n" +
 	"\fCameraStatus\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.vedette.ingest.v1.CameraStateR\x05state\x12.\n" +
@@ -4117,7 +4193,9 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	" \x01(\x04R\brevision\x124\n" +
 	"\aapplied\x18\v \x01(\x0e2\x1a.vedette.ingest.v1.AppliedR\aapplied\x12\x18\n" +
 	"\aremoved\x18\f \x01(\bR\aremoved\x120\n" +
-	"\x04gate\x18\r \x01(\x0e2\x1c.vedette.ingest.v1.GateStateR\x04gate\"\x98\x03\n" +
+	"\x04gate\x18\r \x01(\x0e2\x1c.vedette.ingest.v1.GateStateR\x04gate\x12\x1a\n" +
+	"\bisolated\x18\x1e \x01(\bR\bisolated\x12)\n" +
+	"\x10isolation_reason\x18\x1f \x01(\tR\x0fisolationReason\"\x98\x03\n" +
 	"\rStreamDetails\x12.\n" +
 	"\x05codec\x18\x01 \x01(\x0e2\x18.vedette.ingest.v1.CodecR\x05codec\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x14\n" +
@@ -4186,7 +4264,10 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x0efirst_frame_ns\x18\a \x01(\x03R\ffirstFrameNs\"a\n" +
 	"\fProbeWarning\x127\n" +
 	"\x04kind\x18\x01 \x01(\x0e2#.vedette.ingest.v1.ProbeWarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*e\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*<\n" +
+	"\tIsolation\x12\x19\n" +
+	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ISOLATION_CAMERA\x10\x01*e\n" +
 	"\tTransport\x12\x19\n" +
 	"\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTRANSPORT_TCP\x10\x01\x12\x11\n" +
@@ -4293,114 +4374,116 @@ func file_ingest_v1_ingest_proto_rawDescGZIP() []byte {
 	return file_ingest_v1_ingest_proto_rawDescData
 }
 
-var file_ingest_v1_ingest_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_ingest_v1_ingest_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
 var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_ingest_v1_ingest_proto_goTypes = []any{
-	(Transport)(0),            // 0: vedette.ingest.v1.Transport
-	(EpochReason)(0),          // 1: vedette.ingest.v1.EpochReason
-	(PixelFormat)(0),          // 2: vedette.ingest.v1.PixelFormat
-	(TimeQuality)(0),          // 3: vedette.ingest.v1.TimeQuality
-	(Codec)(0),                // 4: vedette.ingest.v1.Codec
-	(GateState)(0),            // 5: vedette.ingest.v1.GateState
-	(CameraState)(0),          // 6: vedette.ingest.v1.CameraState
-	(Stage)(0),                // 7: vedette.ingest.v1.Stage
-	(Applied)(0),              // 8: vedette.ingest.v1.Applied
-	(ErrorReason)(0),          // 9: vedette.ingest.v1.ErrorReason
-	(ProbeWarningKind)(0),     // 10: vedette.ingest.v1.ProbeWarningKind
-	(*ToIngest)(nil),          // 11: vedette.ingest.v1.ToIngest
-	(*FromIngest)(nil),        // 12: vedette.ingest.v1.FromIngest
-	(*Hello)(nil),             // 13: vedette.ingest.v1.Hello
-	(*SetCameras)(nil),        // 14: vedette.ingest.v1.SetCameras
-	(*OpenCamera)(nil),        // 15: vedette.ingest.v1.OpenCamera
-	(*Camera)(nil),            // 16: vedette.ingest.v1.Camera
-	(*Tls)(nil),               // 17: vedette.ingest.v1.Tls
-	(*PrivacyMask)(nil),       // 18: vedette.ingest.v1.PrivacyMask
-	(*Point)(nil),             // 19: vedette.ingest.v1.Point
-	(*FilePlayback)(nil),      // 20: vedette.ingest.v1.FilePlayback
-	(*MotionGate)(nil),        // 21: vedette.ingest.v1.MotionGate
-	(*WatchFrames)(nil),       // 22: vedette.ingest.v1.WatchFrames
-	(*SlotsOpened)(nil),       // 23: vedette.ingest.v1.SlotsOpened
-	(*SlotsClosed)(nil),       // 24: vedette.ingest.v1.SlotsClosed
-	(*FrameNotice)(nil),       // 25: vedette.ingest.v1.FrameNotice
-	(*ReleaseLease)(nil),      // 26: vedette.ingest.v1.ReleaseLease
-	(*GetPicture)(nil),        // 27: vedette.ingest.v1.GetPicture
-	(*Rectangle)(nil),         // 28: vedette.ingest.v1.Rectangle
-	(*Picture)(nil),           // 29: vedette.ingest.v1.Picture
-	(*WatchAccessUnits)(nil),  // 30: vedette.ingest.v1.WatchAccessUnits
-	(*GetAccessUnits)(nil),    // 31: vedette.ingest.v1.GetAccessUnits
-	(*AccessUnits)(nil),       // 32: vedette.ingest.v1.AccessUnits
-	(*StreamDescription)(nil), // 33: vedette.ingest.v1.StreamDescription
-	(*AccessUnit)(nil),        // 34: vedette.ingest.v1.AccessUnit
-	(*CameraStatus)(nil),      // 35: vedette.ingest.v1.CameraStatus
-	(*StreamDetails)(nil),     // 36: vedette.ingest.v1.StreamDetails
-	(*Error)(nil),             // 37: vedette.ingest.v1.Error
-	(*Counters)(nil),          // 38: vedette.ingest.v1.Counters
-	(*ClockStep)(nil),         // 39: vedette.ingest.v1.ClockStep
-	(*GetProbe)(nil),          // 40: vedette.ingest.v1.GetProbe
-	(*Probe)(nil),             // 41: vedette.ingest.v1.Probe
-	(*ProbeWarning)(nil),      // 42: vedette.ingest.v1.ProbeWarning
+	(Isolation)(0),            // 0: vedette.ingest.v1.Isolation
+	(Transport)(0),            // 1: vedette.ingest.v1.Transport
+	(EpochReason)(0),          // 2: vedette.ingest.v1.EpochReason
+	(PixelFormat)(0),          // 3: vedette.ingest.v1.PixelFormat
+	(TimeQuality)(0),          // 4: vedette.ingest.v1.TimeQuality
+	(Codec)(0),                // 5: vedette.ingest.v1.Codec
+	(GateState)(0),            // 6: vedette.ingest.v1.GateState
+	(CameraState)(0),          // 7: vedette.ingest.v1.CameraState
+	(Stage)(0),                // 8: vedette.ingest.v1.Stage
+	(Applied)(0),              // 9: vedette.ingest.v1.Applied
+	(ErrorReason)(0),          // 10: vedette.ingest.v1.ErrorReason
+	(ProbeWarningKind)(0),     // 11: vedette.ingest.v1.ProbeWarningKind
+	(*ToIngest)(nil),          // 12: vedette.ingest.v1.ToIngest
+	(*FromIngest)(nil),        // 13: vedette.ingest.v1.FromIngest
+	(*Hello)(nil),             // 14: vedette.ingest.v1.Hello
+	(*SetCameras)(nil),        // 15: vedette.ingest.v1.SetCameras
+	(*OpenCamera)(nil),        // 16: vedette.ingest.v1.OpenCamera
+	(*Camera)(nil),            // 17: vedette.ingest.v1.Camera
+	(*Tls)(nil),               // 18: vedette.ingest.v1.Tls
+	(*PrivacyMask)(nil),       // 19: vedette.ingest.v1.PrivacyMask
+	(*Point)(nil),             // 20: vedette.ingest.v1.Point
+	(*FilePlayback)(nil),      // 21: vedette.ingest.v1.FilePlayback
+	(*MotionGate)(nil),        // 22: vedette.ingest.v1.MotionGate
+	(*WatchFrames)(nil),       // 23: vedette.ingest.v1.WatchFrames
+	(*SlotsOpened)(nil),       // 24: vedette.ingest.v1.SlotsOpened
+	(*SlotsClosed)(nil),       // 25: vedette.ingest.v1.SlotsClosed
+	(*FrameNotice)(nil),       // 26: vedette.ingest.v1.FrameNotice
+	(*ReleaseLease)(nil),      // 27: vedette.ingest.v1.ReleaseLease
+	(*GetPicture)(nil),        // 28: vedette.ingest.v1.GetPicture
+	(*Rectangle)(nil),         // 29: vedette.ingest.v1.Rectangle
+	(*Picture)(nil),           // 30: vedette.ingest.v1.Picture
+	(*WatchAccessUnits)(nil),  // 31: vedette.ingest.v1.WatchAccessUnits
+	(*GetAccessUnits)(nil),    // 32: vedette.ingest.v1.GetAccessUnits
+	(*AccessUnits)(nil),       // 33: vedette.ingest.v1.AccessUnits
+	(*StreamDescription)(nil), // 34: vedette.ingest.v1.StreamDescription
+	(*AccessUnit)(nil),        // 35: vedette.ingest.v1.AccessUnit
+	(*CameraStatus)(nil),      // 36: vedette.ingest.v1.CameraStatus
+	(*StreamDetails)(nil),     // 37: vedette.ingest.v1.StreamDetails
+	(*Error)(nil),             // 38: vedette.ingest.v1.Error
+	(*Counters)(nil),          // 39: vedette.ingest.v1.Counters
+	(*ClockStep)(nil),         // 40: vedette.ingest.v1.ClockStep
+	(*GetProbe)(nil),          // 41: vedette.ingest.v1.GetProbe
+	(*Probe)(nil),             // 42: vedette.ingest.v1.Probe
+	(*ProbeWarning)(nil),      // 43: vedette.ingest.v1.ProbeWarning
 }
 var file_ingest_v1_ingest_proto_depIdxs = []int32{
-	13, // 0: vedette.ingest.v1.ToIngest.hello:type_name -> vedette.ingest.v1.Hello
-	14, // 1: vedette.ingest.v1.ToIngest.set_cameras:type_name -> vedette.ingest.v1.SetCameras
-	22, // 2: vedette.ingest.v1.ToIngest.watch_frames:type_name -> vedette.ingest.v1.WatchFrames
-	26, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
-	27, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
-	30, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
-	40, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
-	31, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
-	15, // 8: vedette.ingest.v1.ToIngest.open_camera:type_name -> vedette.ingest.v1.OpenCamera
-	13, // 9: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
-	35, // 10: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
-	23, // 11: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
-	24, // 12: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
-	25, // 13: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
-	34, // 14: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
-	33, // 15: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
-	29, // 16: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
-	38, // 17: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
-	39, // 18: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
-	41, // 19: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
-	32, // 20: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
-	16, // 21: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
-	16, // 22: vedette.ingest.v1.OpenCamera.camera:type_name -> vedette.ingest.v1.Camera
-	0,  // 23: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
-	17, // 24: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
-	18, // 25: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
-	20, // 26: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
-	21, // 27: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
-	19, // 28: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
-	18, // 29: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
-	2,  // 30: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
-	1,  // 31: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
-	3,  // 32: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
-	2,  // 33: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
-	28, // 34: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
-	37, // 35: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
-	33, // 36: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
-	34, // 37: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
-	37, // 38: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
-	4,  // 39: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
-	6,  // 40: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
-	7,  // 41: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
-	37, // 42: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
-	36, // 43: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
-	8,  // 44: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
-	5,  // 45: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
-	4,  // 46: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
-	0,  // 47: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
-	9,  // 48: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
-	16, // 49: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
-	37, // 50: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
-	7,  // 51: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
-	36, // 52: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
-	42, // 53: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
-	10, // 54: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	14, // 0: vedette.ingest.v1.ToIngest.hello:type_name -> vedette.ingest.v1.Hello
+	15, // 1: vedette.ingest.v1.ToIngest.set_cameras:type_name -> vedette.ingest.v1.SetCameras
+	23, // 2: vedette.ingest.v1.ToIngest.watch_frames:type_name -> vedette.ingest.v1.WatchFrames
+	27, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
+	28, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
+	31, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
+	41, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
+	32, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
+	16, // 8: vedette.ingest.v1.ToIngest.open_camera:type_name -> vedette.ingest.v1.OpenCamera
+	14, // 9: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
+	36, // 10: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
+	24, // 11: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
+	25, // 12: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
+	26, // 13: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
+	35, // 14: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
+	34, // 15: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
+	30, // 16: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
+	39, // 17: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
+	40, // 18: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
+	42, // 19: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
+	33, // 20: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
+	17, // 21: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
+	17, // 22: vedette.ingest.v1.OpenCamera.camera:type_name -> vedette.ingest.v1.Camera
+	1,  // 23: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
+	18, // 24: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
+	19, // 25: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
+	21, // 26: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
+	22, // 27: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
+	0,  // 28: vedette.ingest.v1.Camera.isolation:type_name -> vedette.ingest.v1.Isolation
+	20, // 29: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
+	19, // 30: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
+	3,  // 31: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
+	2,  // 32: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
+	4,  // 33: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
+	3,  // 34: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
+	29, // 35: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
+	38, // 36: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
+	34, // 37: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
+	35, // 38: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
+	38, // 39: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
+	5,  // 40: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
+	7,  // 41: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
+	8,  // 42: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
+	38, // 43: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
+	37, // 44: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
+	9,  // 45: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
+	6,  // 46: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
+	5,  // 47: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
+	1,  // 48: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
+	10, // 49: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
+	17, // 50: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
+	38, // 51: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
+	8,  // 52: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
+	37, // 53: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
+	43, // 54: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
+	11, // 55: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_ingest_v1_ingest_proto_init() }
@@ -4442,7 +4525,7 @@ func file_ingest_v1_ingest_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ingest_v1_ingest_proto_rawDesc), len(file_ingest_v1_ingest_proto_rawDesc)),
-			NumEnums:      11,
+			NumEnums:      12,
 			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
