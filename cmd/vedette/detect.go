@@ -25,7 +25,7 @@ func evalVerbs(executable string) *verbs.Eval {
 		return detector{d}, nil
 	}
 	v := new(verbs.Eval)
-	v.Detect.Open, v.Agree.Open = open, open
+	v.Detect.Open, v.Agree.Open, v.Score.OpenStore = open, open, openBackup
 	v.Agree.NewJudge = func() verbs.Judge { return new(judge) }
 	return v
 }

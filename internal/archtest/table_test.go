@@ -62,7 +62,7 @@ var imports = map[string][]string{
 	"web/...": {"api/vedette/v1", "web/...", "internal/fmp4"},
 
 	// The mains.
-	"cmd/vedette":        {"appliance", "appliance/...", "infer/perf", "infer/analyze", "infer/detect", "tracker", "tracker/eval", "tracker/eval/..."},
+	"cmd/vedette":        {"appliance", "appliance/...", "infer/perf", "infer/analyze", "infer/detect", "store", "store/transfer", "tracker", "tracker/eval", "tracker/eval/..."},
 	"cmd/vedette-ingest": {"ingest", "ingest/...", "internal/sdnotify"},
 	"cmd/vedette-infer":  {"infer", "infer/...", "internal/sdnotify"},
 

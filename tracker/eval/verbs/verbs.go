@@ -7,6 +7,8 @@
 package verbs
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vedette/vedette/tracker"
 	"github.com/vedette/vedette/tracker/eval"
@@ -122,21 +125,37 @@ func writeFile(path string, write func(io.Writer) error) error {
 // Score compares results with annotations, one row a sequence and a last row
 // COMBINED over all.
 type Score struct {
-	Every   int    `help:"Keep every K-th annotated frame and number the kept ones from 1; the results are of those." default:"1" placeholder:"K"`
-	JSON    string `name:"json" help:"Also write the figures as JSON." placeholder:"FILE"`
-	CSV     string `name:"csv" help:"Also write the figures as CSV." placeholder:"FILE"`
-	HTML    string `name:"html" help:"Also write a report with plots and a strip of each identity switch." placeholder:"FILE"`
-	Frames  string `help:"Folder of pictures for the report: SEQUENCE/img1/000001.jpg." placeholder:"DIR"`
+	Every  int    `help:"Keep every K-th annotated frame and number the kept ones from 1; the results are of those." default:"1" placeholder:"K"`
+	JSON   string `name:"json" help:"Also write the figures as JSON." placeholder:"FILE"`
+	CSV    string `name:"csv" help:"Also write the figures as CSV." placeholder:"FILE"`
+	HTML   string `name:"html" help:"Also write a report with plots and a strip of each identity switch." placeholder:"FILE"`
+	Frames string `help:"Folder of pictures for the report: SEQUENCE/img1/000001.jpg." placeholder:"DIR"`
+
+	Store     string    `type:"path" help:"Score what an appliance kept instead of RESULTS: a backup whose cameras have the sequences' names." placeholder:"BACKUP"`
+	Start     time.Time `help:"When frame 1 of every sequence was taken, for --store; by default each camera's first detection is of frame 1." placeholder:"TIME"`
+	OpenStore OpenStore `kong:"-"`
+
 	GTRoot  string `arg:"" name:"gtroot" help:"Folder of annotated sequences: SEQUENCE/gt.txt, SEQUENCE/seqinfo.ini."`
-	Results string `arg:"" help:"Folder of results: SEQUENCE.txt."`
+	Results string `arg:"" optional:"" help:"Folder of results: SEQUENCE.txt."`
 }
 
+// OpenStore opens a backup of an appliance's store. Its reader gives what a camera's tracks were, as lines of
+// MOTChallenge's format; an empty answer is a camera that the store does not know. Start is zero if nobody told.
+type OpenStore func(ctx context.Context, backup string) (read func(camera string, info eval.Info, start time.Time) ([]byte, error), closing func() error, err error)
+
 // Run runs the verb.
-func (v *Score) Run(w io.Writer) error {
-	if v.Every < 0 {
+func (v *Score) Run(ctx context.Context, w io.Writer) error {
+	switch {
+	case v.Every < 0:
 		return fmt.Errorf("every: %d frames is not a step", v.Every)
+	case (v.Results == "") == (v.Store == ""):
+		return errors.New("give either RESULTS, a folder of tracking results, or --store, a backup of an appliance")
 	}
-	sequences, err := v.sequences()
+	read := v.files
+	if v.Store != "" {
+		read = v.kept
+	}
+	sequences, err := read(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,8 +199,8 @@ type scored struct {
 	gt, result []eval.Row
 }
 
-// sequences reads every result and the annotation of the same name.
-func (v *Score) sequences() ([]scored, error) {
+// files reads every result and the annotation of the same name.
+func (v *Score) files(context.Context) ([]scored, error) {
 	paths, err := filepath.Glob(filepath.Join(escape(v.Results), "*.txt"))
 	if err != nil {
 		return nil, err
@@ -193,24 +212,80 @@ func (v *Score) sequences() ([]scored, error) {
 	var all []scored
 	for _, path := range paths {
 		s := scored{name: strings.TrimSuffix(filepath.Base(path), ".txt")}
-		dir := filepath.Join(v.GTRoot, s.name)
-		if s.gt, err = eval.ReadRowsFile(filepath.Join(dir, "gt.txt")); err != nil {
+		info, err := v.annotation(&s)
+		if err != nil {
 			return nil, fmt.Errorf("annotation of %s: %w", path, err)
 		}
 		if s.result, err = eval.ReadRowsFile(path); err != nil {
 			return nil, err
 		}
-		info, err := eval.ReadInfoFile(filepath.Join(dir, "seqinfo.ini"))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-		s.gt = eval.Thin(s.gt, v.Every)
 		if err := s.checkLength(info.Length, v.Every); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// kept reads what an appliance kept of the cameras that are annotated.
+func (v *Score) kept(ctx context.Context) (all []scored, err error) {
+	if v.OpenStore == nil {
+		return nil, errors.New("this program cannot read an appliance's store")
+	}
+	if v.Every > 1 {
+		return nil, errors.New("every: an appliance drops frames itself, by its cameras' analysis rate")
+	}
+	paths, err := filepath.Glob(filepath.Join(escape(v.GTRoot), "*", "gt.txt"))
+	if err != nil {
+		return nil, err
+	}
+	read, closing, err := v.OpenStore(ctx, v.Store)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closing()) }()
+	slices.Sort(paths)
+	for _, path := range paths {
+		s := scored{name: filepath.Base(filepath.Dir(path))}
+		info, err := v.annotation(&s)
+		if err != nil {
+			return nil, fmt.Errorf("annotation of %s: %w", s.name, err)
+		}
+		if info.FrameRate == 0 || info.Width == 0 || info.Height == 0 {
+			return nil, fmt.Errorf("annotation of %s: seqinfo.ini must tell frameRate, imWidth and imHeight to score a store", s.name)
+		}
+		text, err := read(s.name, info, v.Start)
+		if err != nil {
+			return nil, err
+		}
+		if len(text) == 0 {
+			continue
+		}
+		if s.result, err = eval.ReadRows(bytes.NewReader(text)); err != nil {
+			return nil, err
+		}
+		if info.Length > 0 { // a camera goes on when the annotation ends
+			s.result = slices.DeleteFunc(s.result, func(r eval.Row) bool { return r.Frame > info.Length })
+		}
+		all = append(all, s)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no camera of %s has the name of a sequence in %s", v.Store, v.GTRoot)
+	}
+	return all, nil
+}
+
+// annotation reads what belongs to a sequence.
+func (v *Score) annotation(s *scored) (info eval.Info, err error) {
+	dir := filepath.Join(v.GTRoot, s.name)
+	if s.gt, err = eval.ReadRowsFile(filepath.Join(dir, "gt.txt")); err != nil {
+		return info, err
+	}
+	s.gt = eval.Thin(s.gt, v.Every)
+	if info, err = eval.ReadInfoFile(filepath.Join(dir, "seqinfo.ini")); errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return info, err
 }
 
 // checkLength refuses results beyond the sequence's end: they are of another

@@ -66,7 +66,7 @@ func TestTrackThenScore(t *testing.T) {
 				GTRoot: gtRoot, Results: results, JSON: filepath.Join(results, "f.json"),
 				CSV: filepath.Join(results, "f.csv"), HTML: filepath.Join(results, "f.html"), Frames: pictures,
 			}
-			if err := score.Run(&out); err != nil {
+			if err := score.Run(t.Context(), &out); err != nil {
 				t.Fatal(err)
 			}
 			checkTable(t, out.String())
@@ -142,7 +142,7 @@ func TestScoreRefusesWhatDoesNotFit(t *testing.T) {
 				write(t, filepath.Join(results, c.file), c.text)
 			}
 			score := verbs.Score{GTRoot: gtRoot, Results: results, Every: c.every}
-			err := score.Run(&bytes.Buffer{})
+			err := score.Run(t.Context(), &bytes.Buffer{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
