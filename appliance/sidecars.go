@@ -47,7 +47,7 @@ func newSidecars(cfg *Config) (*sidecars, error) {
 	if err := os.MkdirAll(imported, 0o755); err != nil {
 		return nil, fmt.Errorf("make the repository of imported models: %w", err)
 	}
-	infer := []string{"--exit-timeout-secs", "2", "--model-repository", cfg.Models, "--model-repository", imported, "--private-socket", cfg.InferSocket, "--memory-socket", cfg.InferDoor}
+	infer := []string{"--exit-timeout-secs", "2", "--model-repository", cfg.Models, "--model-repository", imported, "--private-socket", cfg.InferSocket, "--memory-socket", cfg.InferDoor, "--ingest-socket", cfg.IngestSocket}
 	for _, p := range []struct{ address, what string }{{s.InferHTTP, "http"}, {s.InferGRPC, "grpc"}, {s.InferMetrics, "metrics"}} {
 		if p.address == "" {
 			infer = append(infer, "--allow-"+p.what+"=false")

@@ -10,6 +10,7 @@ import (
 	"image/color"
 	"image/draw"
 	"image/png"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
+	"github.com/vedette/vedette/internal/rtsptest"
 )
 
 const module = "github.com/vedette/vedette/"
@@ -104,6 +106,32 @@ func serve(t *testing.T, program string, args ...string) map[string]string {
 	return addresses
 }
 
+// ingest runs the ingest sidecar and returns its socket.
+func ingest(t *testing.T, program string) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "ingest.sock")
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "--socket", socket)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was told to end
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
+		if err == nil {
+			_ = conn.Close()
+			return socket
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // picture writes a street of boxes.
 func picture(t *testing.T) string {
 	t.Helper()
@@ -141,10 +169,12 @@ func run(t *testing.T, program string, args ...string) string {
 
 func TestEveryClientRunsAgainstTheServer(t *testing.T) {
 	dir := t.TempDir()
-	build(t, dir, module+"cmd/vedette-infer", module+"docs/examples/client/...", module+"docs/examples/inprocess")
+	build(t, dir, module+"cmd/vedette-infer", module+"cmd/vedette-ingest", module+"docs/examples/client/...", module+"docs/examples/inprocess")
 	server := serve(t, filepath.Join(dir, "vedette-infer"), "--model-repository", absolute(t, "models"), "--model-repository", absolute(t, "../../models"),
+		"--model-repository", absolute(t, "stream/models"), "--ingest-socket", ingest(t, filepath.Join(dir, "vedette-ingest")),
 		"--model-control-mode=explicit", "--load-model=*", "--allow-client-shm=true")
 	street := picture(t)
+	watched := rtsptest.Start(t, rtsptest.Config{Clip: rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})})
 	seen := map[string]string{}
 	for _, c := range []struct {
 		name, want string
@@ -163,6 +193,7 @@ func TestEveryClientRunsAgainstTheServer(t *testing.T) {
 		{"health_metadata", "input INPUT0 INT32 [-1 16]", nil},
 		{"model_control", "simple_string 1 READY", nil},
 		{"repeat", "answers: [4 2 0 1]", nil},
+		{"camera", ": 0 tracks", []string{"-address", watched.Address(), "-frames", "3", "-picture", filepath.Join(t.TempDir(), "frame.jpg")}},
 		{"image_client", "score 0.", []string{"-i", street}},
 		{"ensemble_image_client", "score 0.", []string{"-i", street}},
 	} {

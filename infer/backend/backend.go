@@ -39,6 +39,13 @@ type Instance interface {
 	Close() error
 }
 
+// Retirer is implemented by decoupled instances whose answers may go on for ever.
+type Retirer interface {
+	// Retire tells that no further request will come, and that those under way keep the model from going: they
+	// should end soon. It may be called at the same time as Execute, and more than once.
+	Retire()
+}
+
 // SequenceKeeper is implemented by instances that keep state of their own per
 // sequence (Job.Sequence names it). Both methods are called between Executes,
 // never at the same time as one.

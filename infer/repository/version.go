@@ -295,6 +295,11 @@ func (v *version) serve(ctx context.Context) {
 // Its scheduler works on until then.
 func (v *version) begin() {
 	v.closing.Store(true)
+	for _, in := range v.instances {
+		if r, ok := in.model.(backend.Retirer); ok {
+			r.Retire()
+		}
+	}
 	if v.sched != nil && v.heir.Load() == nil {
 		v.sched.Retire()
 	}

@@ -20,11 +20,12 @@ import (
 	"github.com/vedette/vedette/infer/backend/script"
 	"github.com/vedette/vedette/infer/backend/sequence"
 	"github.com/vedette/vedette/infer/backend/square"
+	"github.com/vedette/vedette/infer/backend/stream"
 	"github.com/vedette/vedette/infer/tensor"
 )
 
 // backends are what models can be run by, under the names configurations use.
-func backends(library string, pool *tensor.Pool, logger *slog.Logger) map[string]backend.Backend {
+func backends(library string, pool *tensor.Pool, streams *stream.Backend, logger *slog.Logger) map[string]backend.Backend {
 	return map[string]backend.Backend{
 		"onnxruntime": onnxruntime.New(onnxruntime.Config{Library: library, Pool: pool, Logger: logger}),
 		"prepare":     prepare.New(),
@@ -33,6 +34,7 @@ func backends(library string, pool *tensor.Pool, logger *slog.Logger) map[string
 		"image":       image.New(),
 		"script":      script.New(),
 		"remote":      remote.New(),
+		"stream":      streams,
 
 		// What client examples and test suites expect.
 		"identity":           identity.Backend{},

@@ -154,6 +154,13 @@ func (o *observed) look() {
 	o.observer.instances[o] = now
 }
 
+// Retire implements backend.Retirer.
+func (o *observed) Retire() {
+	if r, ok := o.Instance.(backend.Retirer); ok {
+		r.Retire()
+	}
+}
+
 // Close implements backend.Instance.
 func (o *observed) Close() error {
 	o.observer.mu.Lock()

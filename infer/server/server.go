@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vedette/vedette/infer"
+	"github.com/vedette/vedette/infer/backend/stream"
 	"github.com/vedette/vedette/infer/metrics"
 	"github.com/vedette/vedette/infer/repository"
 	"github.com/vedette/vedette/infer/shm"
@@ -41,6 +42,9 @@ type Config struct {
 	HTTP, GRPC, Metrics string
 	// PrivateSocket serves gRPC to the appliance; MemorySocket takes the memory of its frames.
 	PrivateSocket, MemorySocket string
+
+	// IngestSocket is the ingest sidecar's, for models that watch cameras; empty: there are none.
+	IngestSocket string
 
 	// AllowClientMemory lets public clients register shared memory.
 	AllowClientMemory bool
@@ -78,6 +82,7 @@ type Server struct {
 	logger *slog.Logger
 	repo   *repository.Repository
 	pool   tensor.Pool
+	stream *stream.Backend
 
 	public, private *shm.Registry
 	traces          *trace.Settings
@@ -92,8 +97,9 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: newLogs(cfg.Log)}
 	s.logger = slog.New(s.log)
 	s.cfg.Repository.Logger, s.cfg.Repository.Pool = s.logger, &s.pool
+	s.stream = stream.New(stream.Config{Socket: cfg.IngestSocket, Program: "vedette-infer"})
 	if s.cfg.Repository.Backends == nil {
-		s.cfg.Repository.Backends = backends(cfg.ONNXRuntime, &s.pool, s.logger)
+		s.cfg.Repository.Backends = backends(cfg.ONNXRuntime, &s.pool, s.stream, s.logger)
 	}
 	tracing := cfg.Trace
 	tracing.Known = func(model string) bool {
@@ -134,6 +140,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	inner.Go(func() error { return s.repo.Run(models, s.cfg.ExitTimeout) })
 
 	g, ctx := errgroup.WithContext(ctx)
+	// Requests that have no end would hold the frontends up.
+	stop := context.AfterFunc(ctx, s.stream.Stop)
+	defer stop()
 	for _, t := range tasks {
 		g.Go(func() error { return t(ctx) })
 	}

@@ -41,7 +41,7 @@ var imports = map[string][]string{
 	"infer/backend/boxes":       {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference", "tracker", "tracker/rows"},
 	"infer/backend/bytetrack":   {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference", "tracker", "tracker/rows"},
 	"infer/backend/remote":      {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference", "infer/v2client"},
-	"infer/backend/stream":      {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference", "api/ingest/v1", "api/frame", "internal/mmap"},
+	"infer/backend/stream":      {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference", "api/ingest/v1", "api/frame", "internal/mmap", "internal/unixmsg"},
 	"infer/backend/backendtest": {"infer", "infer/tensor", "infer/backend", "api/inference"},
 	"infer/repository":          {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "infer/schedule", "infer/ensemble", "infer/stats", "api/inference"},
 	"infer/v2http":              {"infer", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference"},

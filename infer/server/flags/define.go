@@ -145,6 +145,7 @@ func (p *parser) defineListeners() {
 
 	f.StringVar(&c.PrivateSocket, "private-socket", "", "Unix `socket` for the appliance's requests")
 	f.StringVar(&c.MemorySocket, "memory-socket", "", "Unix `socket` for the appliance's shared memory")
+	f.StringVar(&c.IngestSocket, "ingest-socket", "", "Unix `socket` of the ingest sidecar, for models of the stream backend")
 	p.bool(&c.AllowClientMemory, "allow-client-shm", false, "let clients register shared memory")
 }
 
