@@ -333,7 +333,8 @@ func (a *Appliance) startAPI(s *stages, l listeners) {
 func (a *Appliance) dashboard(conn grpc.ClientConnInterface) (api.Dashboard, error) {
 	return web.New(web.Config{
 		Cameras: vedettev1.NewCameraServiceClient(conn), Analytics: vedettev1.NewAnalyticsServiceClient(conn),
-		Events: vedettev1.NewEventServiceClient(conn), System: vedettev1.NewSystemServiceClient(conn), Logger: a.cfg.Logger,
+		Events: vedettev1.NewEventServiceClient(conn), System: vedettev1.NewSystemServiceClient(conn),
+		Users: vedettev1.NewUserServiceClient(conn), Logger: a.cfg.Logger,
 	})
 }
 

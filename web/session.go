@@ -3,8 +3,10 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -63,29 +65,46 @@ func authorised(ctx context.Context, r *http.Request) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "x-forwarded-for", r.RemoteAddr)
 }
 
-// login checks a token by using it and keeps it in a cookie that scripts cannot read.
+// login takes a person's name and password, or checks a token by using it, and keeps what stands for them in a cookie that
+// scripts cannot read.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	var body struct {
-		Token string `json:"token"`
+		Token    string `json:"token"`
+		User     string `json:"user"`
+		Password string `json:"password"`
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&body); err != nil || strings.TrimSpace(body.Token) == "" {
-		writeError(w, http.StatusBadRequest, "TOKEN_MISSING", `send {"token": "..."}; the first one is printed when the box starts for the first time`)
-		return
-	}
-	token := strings.TrimSpace(body.Token)
-	ctx := metadata.AppendToOutgoingContext(r.Context(), "authorization", "Bearer "+token)
-	if _, err := s.cfg.System.GetSystem(ctx, &vedettev1.GetSystemRequest{}); err != nil {
-		writeStatus(w, err)
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&body)
+	token, life := strings.TrimSpace(body.Token), 30*24*time.Hour
+	switch {
+	case err == nil && body.User != "":
+		in, err := s.cfg.Users.LogIn(authorised(r.Context(), r), &vedettev1.LogInRequest{User: body.User, Password: body.Password})
+		if err != nil {
+			writeStatus(w, err)
+			return
+		}
+		token, life = in.GetSecret(), time.Until(in.GetSession().GetExpireTime().AsTime())
+	case err == nil && token != "":
+		ctx := metadata.AppendToOutgoingContext(r.Context(), "authorization", "Bearer "+token)
+		if _, err := s.cfg.System.GetSystem(ctx, &vedettev1.GetSystemRequest{}); err != nil {
+			writeStatus(w, err)
+			return
+		}
+	default:
+		writeError(w, http.StatusBadRequest, "TOKEN_MISSING", `send {"user": "...", "password": "..."} or {"token": "..."}; the first token is printed when the box starts for the first time`)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{
 		Name: cookieName, Value: token, Path: "/", HttpOnly: true, Secure: r.TLS != nil,
-		SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600,
+		SameSite: http.SameSiteStrictMode, MaxAge: int(life / time.Second),
 	})
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// logout ends a person's session, and forgets the cookie in any case.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
+	if _, err := s.cfg.Users.LogOut(authorised(r.Context(), r), &vedettev1.LogOutRequest{}); err != nil && status.Code(err) != codes.Unauthenticated {
+		s.cfg.Logger.WarnContext(r.Context(), "a session could not be ended", slog.Any("err", err))
+	}
 	http.SetCookie(w, &http.Cookie{
 		Name: cookieName, Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode, MaxAge: -1,
 	})

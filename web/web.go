@@ -23,6 +23,7 @@ type Config struct {
 	Analytics vedettev1.AnalyticsServiceClient
 	Events    vedettev1.EventServiceClient
 	System    vedettev1.SystemServiceClient
+	Users     vedettev1.UserServiceClient
 	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger
 	// PictureRate is the highest rate of pictures a second sent to one viewer; 0: 15.
@@ -43,7 +44,7 @@ type Server struct {
 
 // New prepares the dashboard; it starts nothing. It fails when a client is missing.
 func New(cfg Config) (*Server, error) {
-	if cfg.Cameras == nil || cfg.Analytics == nil || cfg.Events == nil || cfg.System == nil {
+	if cfg.Cameras == nil || cfg.Analytics == nil || cfg.Events == nil || cfg.System == nil || cfg.Users == nil {
 		return nil, errors.New("dashboard: a client of the API is missing from its configuration")
 	}
 	if cfg.Logger == nil {

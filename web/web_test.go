@@ -119,6 +119,7 @@ func dashboard(t *testing.T, b *box) *httptest.Server {
 	s, err := web.New(web.Config{
 		Cameras: vedettev1.NewCameraServiceClient(conn), Analytics: vedettev1.NewAnalyticsServiceClient(conn),
 		Events: vedettev1.NewEventServiceClient(conn), System: vedettev1.NewSystemServiceClient(conn),
+		Users:       vedettev1.NewUserServiceClient(conn),
 		PictureRate: 200, PictureIdle: time.Millisecond,
 	})
 	if err != nil {

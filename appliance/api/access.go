@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/vedette/vedette/appliance/cameras"
 )
 
 // access is what a client may do: a role, and the cameras it is for (none: all).
@@ -18,11 +21,24 @@ type access struct {
 	Actor   string   `json:"-"` // who it is
 	Role    Role     `json:"role"`
 	Cameras []string `json:"cameras,omitempty"` // ids
+	// Login is the user whose session it is; their own role and cameras hold.
+	Login string `json:"login,omitempty"`
+
+	token  string    // id; empty: none was needed
+	expire time.Time // zero: never
+}
+
+// names are the cameras' full names.
+func (a access) names() (names []string) {
+	for _, id := range a.Cameras {
+		names = append(names, cameras.Name(id))
+	}
+	return names
 }
 
 // spec is how the store keeps it: the bare role, or JSON when there are cameras.
 func (a access) spec() []byte {
-	if len(a.Cameras) == 0 {
+	if len(a.Cameras) == 0 && a.Login == "" {
 		return []byte(a.Role)
 	}
 	b, err := json.Marshal(a)
@@ -40,7 +56,7 @@ func parseAccess(spec []byte) (access, error) {
 	if err := json.Unmarshal(spec, &a); err != nil {
 		return access{}, fmt.Errorf("read what a token is for: %w", err)
 	}
-	if len(a.Cameras) == 0 {
+	if len(a.Cameras) == 0 && a.Login == "" {
 		return access{}, fmt.Errorf("read what a token is for: it is limited to cameras and names none")
 	}
 	return a, nil
@@ -60,6 +76,8 @@ func (a access) open(method string) bool {
 		return true
 	case "vedette.v1.SystemService":
 		return name == "GetSystem"
+	case "vedette.v1.UserService": // of oneself: the others are for admins
+		return name == "GetSession" || name == "LogOut" || name == "ChangePassword"
 	case "vedette.v1.RuleService":
 		return name != "QueryCounts"
 	}

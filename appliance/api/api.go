@@ -159,7 +159,8 @@ func (s *Server) grpcServer(stopping context.Context, g *gate) *grpc.Server {
 	vedettev1.RegisterAnalyticsServiceServer(rpc, &analyticsService{cfg: &s.cfg, stopping: stopping})
 	vedettev1.RegisterEventServiceServer(rpc, &eventService{cfg: &s.cfg, stopping: stopping})
 	vedettev1.RegisterSystemServiceServer(rpc, &systemService{cfg: &s.cfg})
-	vedettev1.RegisterTokenServiceServer(rpc, &tokenService{cfg: &s.cfg})
+	vedettev1.RegisterTokenServiceServer(rpc, &tokenService{cfg: &s.cfg, gate: g})
+	vedettev1.RegisterUserServiceServer(rpc, &userService{cfg: &s.cfg, gate: g, door: newDoor(s.cfg.Store, s.cfg.Now)})
 	if s.cfg.Rules != nil {
 		vedettev1.RegisterRuleServiceServer(rpc, s.cfg.Rules)
 	}

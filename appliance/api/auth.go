@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/store"
 )
 
@@ -48,10 +49,12 @@ func (r Role) rank() int {
 func required(method string) Role {
 	_, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	switch {
-	case name == "ListTokens", name == "ListAuditEntries", name == "ListBackups",
+	case name == "ListTokens", name == "ListUsers", name == "ListAuditEntries", name == "ListBackups",
 		name == "GetSink", name == "ListSinks": // the headers of a webhook may hold keys
 		return Admin
 	case name == "TestRules", name == "QueryCounts", strings.HasPrefix(name, "Get"), strings.HasPrefix(name, "List"), strings.HasPrefix(name, "Watch"):
+		return Viewer
+	case name == "LogOut", name == "ChangePassword":
 		return Viewer
 	case name == "EnableCamera", name == "DisableCamera":
 		return Operator
@@ -86,11 +89,19 @@ type gate struct {
 	now   func() time.Time
 	// visitor is the token of this run that loopback clients of a demonstration are given; empty: none.
 	visitor string
+
+	calls calls
+	paces paces
+}
+
+// open tells whether a method needs nobody's right.
+func open(method string) bool {
+	return strings.HasPrefix(method, "/grpc.health.v1.Health/") || method == vedettev1.UserService_LogIn_FullMethodName
 }
 
 // check returns what the client may do, or the error the request is refused with.
 func (g *gate) check(ctx context.Context, method string) (access, error) {
-	if strings.HasPrefix(method, "/grpc.health.v1.Health/") {
+	if open(method) {
 		return access{}, nil
 	}
 	a, err := g.access(ctx)
@@ -132,7 +143,12 @@ func (g *gate) access(ctx context.Context) (access, error) {
 		return access{}, fmt.Errorf("check a token: %w", err)
 	}
 	a, err := parseAccess(t.Spec)
-	a.Actor = t.User
+	if err == nil && a.Login != "" {
+		login := a.Login
+		a, err = g.userOf(ctx, login)
+		a.Login = login
+	}
+	a.Actor, a.token, a.expire = t.User, t.ID, t.ExpireTime
 	return a, err
 }
 
@@ -157,6 +173,9 @@ func (g *gate) accessByPeer(ctx context.Context) (access, error) {
 
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	a, err := g.check(ctx, info.FullMethod)
+	if err == nil && a.token != "" {
+		err = g.paces.take(a.token, g.now())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +187,16 @@ func (g *gate) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo,
 	if err != nil {
 		return err
 	}
+	if !open(info.FullMethod) {
+		ctx, done := g.calls.begin(s.Context(), a, g.now())
+		defer done()
+		// Again, now that an end of the right would be heard.
+		if a, err = g.check(ctx, info.FullMethod); err != nil {
+			return err
+		}
+		s = &lasting{ServerStream: s, ctx: ctx}
+		next = ending(next)
+	}
 	if a.scoped() {
 		if !a.open(info.FullMethod) {
 			return closed(info.FullMethod)
@@ -175,6 +204,17 @@ func (g *gate) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo,
 		s = &narrow{ServerStream: s, access: a}
 	}
 	return next(srv, s)
+}
+
+// ending makes the end of a right the end of a stream.
+func ending(next grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, s grpc.ServerStream) error {
+		err := next(srv, s)
+		if errors.Is(context.Cause(s.Context()), errEnded) {
+			return errEnded
+		}
+		return err
+	}
 }
 
 // admitVisitors gives a demonstration's loopback clients the visitor's token, so that everything behind it

@@ -26,7 +26,7 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		vedettev1.RegisterCameraServiceHandler, vedettev1.RegisterAnalyticsServiceHandler,
 		vedettev1.RegisterEventServiceHandler, vedettev1.RegisterSystemServiceHandler,
-		vedettev1.RegisterRuleServiceHandler, vedettev1.RegisterSinkServiceHandler,
+		vedettev1.RegisterRuleServiceHandler, vedettev1.RegisterSinkServiceHandler, vedettev1.RegisterUserServiceHandler,
 	} {
 		if err := register(context.WithoutCancel(ctx), gateway, conn); err != nil {
 			return nil, nil, fmt.Errorf("prepare the JSON gateway: %w", err)
@@ -54,7 +54,7 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 		mux.Handle("/", dash)
 		end = dash.Close
 	}
-	return web.WithSession(g.admitVisitors(mux)), end, nil
+	return web.WithSession(g.admitVisitors(g.following(mux))), end, nil
 }
 
 func openapi(w http.ResponseWriter, _ *http.Request) {

@@ -2,39 +2,28 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
-	"github.com/vedette/vedette/appliance/cameras"
 	"github.com/vedette/vedette/store"
 )
 
 type tokenService struct {
 	vedettev1.UnimplementedTokenServiceServer
-	cfg *Config
+	cfg  *Config
+	gate *gate
 }
 
 func (s *tokenService) CreateToken(ctx context.Context, req *vedettev1.CreateTokenRequest) (*vedettev1.CreateTokenResponse, error) {
 	want := req.GetToken()
-	a := access{Role: Role(want.GetRole())}
-	if a.Role.rank() == 0 {
-		return nil, invalid("token.role", "%q is not viewer, operator or admin", want.GetRole())
+	a, err := accessOf("token", want.GetRole(), want.GetCameras())
+	if err != nil {
+		return nil, err
 	}
-	if want.GetUser() == "" || len(want.GetUser()) > 128 {
-		return nil, invalid("token.user", "it must have between 1 and 128 bytes")
-	}
-	for i, name := range want.GetCameras() {
-		id, err := cameras.ID(name)
-		if err != nil {
-			return nil, invalid(fmt.Sprintf("token.cameras[%d]", i), "%q is not of the form cameras/{camera}", name)
-		}
-		a.Cameras = append(a.Cameras, id)
-	}
-	if a.scoped() && a.Role == Admin {
-		return nil, invalid("token.cameras", "an admin's token is for all cameras: leave them out, or choose operator")
+	if want.GetUser() == "" || len(want.GetUser()) > 128 || strings.HasPrefix(want.GetUser(), "users/") {
+		return nil, invalid("token.user", "it must have between 1 and 128 bytes, and not begin with users/")
 	}
 	t := store.Token{User: want.GetUser(), Spec: a.spec()}
 	if req.GetTtl() != nil {
@@ -45,7 +34,7 @@ func (s *tokenService) CreateToken(ctx context.Context, req *vedettev1.CreateTok
 	}
 	secret := "vedette_" + random()
 	t.Hash = hash(secret)
-	t, err := s.cfg.Store.CreateToken(ctx, t)
+	t, err = s.cfg.Store.CreateToken(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +48,9 @@ func (s *tokenService) ListTokens(ctx context.Context, _ *vedettev1.ListTokensRe
 	}
 	resp := &vedettev1.ListTokensResponse{}
 	for _, t := range list {
+		if strings.HasPrefix(t.User, "users/") {
+			continue // a session
+		}
 		a, err := parseAccess(t.Spec)
 		if err != nil {
 			return nil, err
@@ -76,14 +68,12 @@ func (s *tokenService) RevokeToken(ctx context.Context, req *vedettev1.RevokeTok
 	if err := s.cfg.Store.DeleteToken(ctx, id); err != nil {
 		return nil, err
 	}
+	s.gate.calls.endToken(id)
 	return &vedettev1.RevokeTokenResponse{}, nil
 }
 
 func tokenView(t store.Token, a access) *vedettev1.Token {
-	v := &vedettev1.Token{Name: "tokens/" + t.ID, User: t.User, Role: string(a.Role), CreateTime: timestamppb.New(t.CreateTime)}
-	for _, id := range a.Cameras {
-		v.Cameras = append(v.Cameras, cameras.Name(id))
-	}
+	v := &vedettev1.Token{Name: "tokens/" + t.ID, User: t.User, Role: string(a.Role), Cameras: a.names(), CreateTime: timestamppb.New(t.CreateTime)}
 	if !t.ExpireTime.IsZero() {
 		v.ExpireTime = timestamppb.New(t.ExpireTime)
 	}

@@ -53,6 +53,7 @@ type grammar struct {
 	Rule    ruleCommands   `cmd:"" help:"Draw, show and remove zones and lines."`
 	Sink    sinkCommands   `cmd:"" help:"Say where events go."`
 	Model   modelCommands  `cmd:"" help:"Fetch, import, list and remove detectors."`
+	User    userCommands   `cmd:"" help:"Say which people may log in."`
 	Token   tokenCommands  `cmd:"" help:"Say who may use the API."`
 	Doctor  doctorCommand  `cmd:"" help:"Look for what is wrong with this machine and say what to do."`
 	Bundle  bundleCommand  `cmd:"" name:"support-bundle" help:"Collect what a report of a fault needs, without secrets."`
