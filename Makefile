@@ -62,6 +62,13 @@ $(ORT_LIB): $(ORT_LOCK)/package-lock.json
 	cp $$p/bin/napi-v6/linux/$$a/libonnxruntime.so.1 $(ORT_LIB).new && mv $(ORT_LIB).new $(ORT_LIB)
 	@rm -rf third_party/.fetch
 
+AZURITE := infer/modelstore/azurite
+
+.PHONY: test-azure
+test-azure: ## test model repositories in Azure Blob Storage against Azurite (fetches 365 MB)
+	@cd $(AZURITE) && [ -e node_modules/.installed ] || { npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; }
+	@go test -count=1 -v -run '/azblob' ./infer/modelstore
+
 $(BROWSER_LOCK)/node_modules/.installed: $(BROWSER_LOCK)/package-lock.json
 	@echo "fetching the browser test driver (pinned by $<)"
 	@cd $(BROWSER_LOCK) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed

@@ -27,7 +27,7 @@ func (r *Repository) build(ctx context.Context, p *plan) ([]*version, map[int64]
 			faults[number] = err
 			continue
 		}
-		p.users.Add(1)
+		p.hold()
 		out = append(out, v)
 	}
 	return out, faults

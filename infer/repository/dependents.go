@@ -20,15 +20,18 @@ func (r *Repository) loadDependencies(ctx context.Context, p *plan, path []strin
 		if validName(name) != nil || r.serves(name) {
 			continue // the ensemble's own check says what is wrong
 		}
-		d, err := r.read(name)
+		d, err := r.read(ctx, name)
 		if err != nil {
 			r.noteFailure(name, err)
 			continue
 		}
-		if err := r.loadDependencies(ctx, d, path); err != nil {
+		if err = r.loadDependencies(ctx, d, path); err == nil {
+			_ = r.apply(ctx, d) // noted with the model; the ensemble says it lacks it
+		}
+		d.drop()
+		if err != nil {
 			return err
 		}
-		_ = r.apply(ctx, d) // noted with the model; the ensemble says it lacks it
 	}
 	return nil
 }
@@ -75,10 +78,19 @@ func (r *Repository) refresh(ctx context.Context, m *model) bool {
 		r.suspend(m.name, fmt.Sprintf("ensemble '%s' depends on '%s' which has no loaded version", m.name, lacking))
 		return true
 	case lacking == "" && len(m.ready) == 0:
-		p, err := r.read(m.name)
-		return err == nil && r.apply(ctx, p) == nil // noted with the model
+		p, err := r.read(ctx, m.name)
+		if err != nil {
+			return false
+		}
+		defer p.drop()
+		return r.apply(ctx, p) == nil // noted with the model
 	case lacking == "" && slices.ContainsFunc(m.ready, func(v *version) bool { return v.ensemble.Stale(r.Model) }):
-		if err := r.apply(ctx, m.ready[0].plan); err != nil {
+		p := m.ready[0].plan
+		if !p.hold() {
+			return true // it was replaced meanwhile
+		}
+		defer p.drop()
+		if err := r.apply(ctx, p); err != nil {
 			r.suspend(m.name, err.Error())
 		}
 		return true

@@ -1,12 +1,12 @@
 package repository
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,41 +28,9 @@ type plan struct {
 	cfg      *inference.ModelConfig // as written, with name and backend
 	versions []int64                // by the version policy
 	print    string
-	scratch  bool         // dir is ours and goes with the model
-	users    atomic.Int32 // versions that live from it
-}
-
-// list names every directory of the repositories.
-func (r *Repository) list() []string {
-	var names []string
-	for _, root := range r.cfg.Roots {
-		entries, err := os.ReadDir(root)
-		if err != nil {
-			r.logger.Error("repository cannot be read", slog.Any("err", err))
-			continue
-		}
-		for _, e := range entries {
-			if info, err := os.Stat(filepath.Join(root, e.Name())); err == nil && info.IsDir() && !strings.HasPrefix(e.Name(), ".") {
-				names = append(names, e.Name())
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// candidates names the directories that hold a model. One without configuration
-// and without versions is something else that lies in the repository: the index
-// names it, and nobody tries to load it unasked.
-func (r *Repository) candidates() []string {
-	return slices.DeleteFunc(r.list(), func(name string) bool {
-		for _, root := range r.cfg.Roots {
-			if r.holdsModel(filepath.Join(root, name)) {
-				return false
-			}
-		}
-		return true
-	})
+	release  func()       // of the files when nobody needs them; may be nil
+	users    atomic.Int32 // whoever works on it, and the versions that live from it
+	applied  bool         // guarded by model.op: it was loaded
 }
 
 func (r *Repository) holdsModel(dir string) bool {
@@ -81,49 +49,45 @@ func validName(name string) error {
 	return nil
 }
 
-// locate finds the one directory of a model.
-func (r *Repository) locate(name string) (string, error) {
-	var found []string
-	for _, root := range r.cfg.Roots {
-		dir := filepath.Join(root, name)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			found = append(found, dir)
-		}
-	}
-	if len(found) > 1 && slices.ContainsFunc(found, r.holdsModel) {
-		found = slices.DeleteFunc(found, func(dir string) bool { return !r.holdsModel(dir) })
-	}
-	switch len(found) {
-	case 0:
-		return "", infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
-	case 1:
-		return found[0], nil
-	}
-	return "", infer.Errorf(infer.Internal, "failed to load '%s', model is in more than one repository: %s", name, strings.Join(found, ", "))
-}
-
-// read makes the plan of a model from its directory.
-func (r *Repository) read(name string) (*plan, error) {
-	dir, err := r.locate(name)
+// read makes the plan of a model from its repository.
+func (r *Repository) read(ctx context.Context, name string) (*plan, error) {
+	p, err := r.fetch(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{name: name, dir: dir}
-	if p.print, err = fingerprint(dir); err != nil {
-		return nil, fmt.Errorf("read model '%s': %w", name, err)
-	}
-	text, err := os.ReadFile(r.configFile(dir))
+	file := r.configFile(p.dir)
+	text, err := os.ReadFile(file)
 	switch {
 	case err == nil:
 		if p.cfg, err = modelconfig.Parse(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Base(r.configFile(dir)), err)
+			err = fmt.Errorf("%s: %w", filepath.Base(file), err)
 		}
 	case errors.Is(err, fs.ErrNotExist) && !r.cfg.NoAutoComplete:
-		p.cfg = new(inference.ModelConfig)
-	default:
+		p.cfg, err = new(inference.ModelConfig), nil
+	}
+	if err == nil {
+		err = p.complete()
+	}
+	if err != nil {
+		p.drop()
 		return nil, err
 	}
-	return p, p.complete()
+	return p, nil
+}
+
+// fetch begins the plan of a model with its files.
+func (r *Repository) fetch(ctx context.Context, name string) (*plan, error) {
+	root, err := r.locate(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.fetch(ctx, name)
+	if err != nil {
+		return nil, infer.Errorf(infer.Unavailable, "failed to load '%s', failed to poll from model repository: %v", name, err)
+	}
+	p := &plan{name: name, dir: f.dir, print: f.print, release: f.release}
+	p.users.Store(1)
+	return p, nil
 }
 
 func (r *Repository) configFile(dir string) string {
@@ -137,25 +101,38 @@ func (r *Repository) configFile(dir string) string {
 }
 
 // override makes the plan of a model from the parameters of a load request.
-func (r *Repository) override(name string, opts infer.LoadOptions) (*plan, error) {
+func (r *Repository) override(ctx context.Context, name string, opts infer.LoadOptions) (p *plan, err error) {
 	cfg, err := modelconfig.ParseJSON([]byte(opts.Config))
 	if err != nil {
 		return nil, infer.Errorf(infer.InvalidArgument, "Invalid config override: %v", err)
 	}
-	p := &plan{name: name, cfg: cfg}
-	if len(opts.Files) == 0 {
-		if p.dir, err = r.locate(name); err != nil {
-			return nil, err
-		}
-		return p, p.complete()
+	if len(opts.Files) > 0 {
+		p, err = write(name, opts.Files)
+	} else if p, err = r.fetch(ctx, name); err == nil {
+		p.print = "" // the files do not tell what is loaded
 	}
-	if p.dir, err = os.MkdirTemp("", "vedette-model-"); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	p.cfg = cfg
+	if err := p.complete(); err != nil {
+		p.drop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// write begins the plan of a model with files that came with a request.
+func write(name string, files map[string][]byte) (*plan, error) {
+	dir, err := os.MkdirTemp("", "vedette-model-")
+	if err != nil {
 		return nil, fmt.Errorf("failed to poll from model repository: %w", err)
 	}
-	p.scratch = true
-	for file, data := range opts.Files {
+	p := &plan{name: name, dir: dir, release: func() { _ = os.RemoveAll(dir) }} // a leftover there harms nobody
+	p.users.Store(1)
+	for file, data := range files {
 		if !filepath.IsLocal(file) {
-			p.discard()
+			p.drop()
 			return nil, infer.Errorf(infer.InvalidArgument, "model file '%s' leads out of the model's directory", file)
 		}
 		to := filepath.Join(p.dir, file)
@@ -163,21 +140,30 @@ func (r *Repository) override(name string, opts infer.LoadOptions) (*plan, error
 			err = os.WriteFile(to, data, 0o600)
 		}
 		if err != nil {
-			p.discard()
+			p.drop()
 			return nil, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
 		}
-	}
-	if err := p.complete(); err != nil {
-		p.discard()
-		return nil, err
 	}
 	return p, nil
 }
 
-// discard removes files that came with a request.
-func (p *plan) discard() {
-	if p.scratch {
-		_ = os.RemoveAll(p.dir) // a leftover in the temporary directory harms nobody
+// hold keeps the files for one user more; false means that they are gone.
+func (p *plan) hold() bool {
+	for {
+		n := p.users.Load()
+		if n == 0 {
+			return false
+		}
+		if p.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// drop ends what hold, or making the plan, began.
+func (p *plan) drop() {
+	if p.users.Add(-1) == 0 && p.release != nil {
+		p.release()
 	}
 }
 
@@ -216,8 +202,8 @@ func versionsIn(dir string) ([]int64, error) {
 	}
 	var out []int64
 	for _, e := range entries {
-		n, err := strconv.ParseInt(e.Name(), 10, 64)
-		if err != nil || n < 1 || strconv.FormatInt(n, 10) != e.Name() {
+		n, ok := versionOf(e.Name())
+		if !ok {
 			continue
 		}
 		if info, err := os.Stat(filepath.Join(dir, e.Name())); err == nil && info.IsDir() {
@@ -226,6 +212,12 @@ func versionsIn(dir string) ([]int64, error) {
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// versionOf reads the name of a version's directory.
+func versionOf(name string) (number int64, ok bool) {
+	n, err := strconv.ParseInt(name, 10, 64)
+	return n, err == nil && n >= 1 && strconv.FormatInt(n, 10) == name
 }
 
 // selected applies a version policy; absent means the latest one.

@@ -30,11 +30,12 @@ func (r *Repository) Load(ctx context.Context, name string, opts infer.LoadOptio
 	case opts.Config == "" && len(opts.Files) > 0:
 		return infer.Errorf(infer.InvalidArgument, "Load parameter 'config' must be specified for model file override")
 	case opts.Config != "":
-		p, err = r.override(name, opts)
+		p, err = r.override(ctx, name, opts)
 	default:
-		p, err = r.read(name)
+		p, err = r.read(ctx, name)
 	}
 	if err == nil {
+		defer p.drop()
 		err = r.loadDependencies(ctx, p, nil)
 	}
 	if err != nil {
@@ -95,7 +96,7 @@ func (r *Repository) apply(ctx context.Context, p *plan) error {
 
 	r.mu.Lock()
 	// A plan that versions live from already is applied again on purpose.
-	unchanged := p.users.Load() == 0 && p.print != "" && p.print == m.print && len(m.ready) > 0
+	unchanged := !p.applied && p.print != "" && p.print == m.print && len(m.ready) > 0
 	if !unchanged {
 		m.wanted, m.failed = true, ""
 		for _, number := range p.versions {
@@ -107,7 +108,6 @@ func (r *Repository) apply(ctx context.Context, p *plan) error {
 	}
 	r.mu.Unlock()
 	if unchanged {
-		p.discard()
 		return nil
 	}
 	start := time.Now()
@@ -129,7 +129,7 @@ func (r *Repository) apply(ctx context.Context, p *plan) error {
 		return r.failLocked(m, p, fresh, faults)
 	}
 	old := m.ready
-	m.ready, m.cfg, m.print = fresh, p.cfg, p.print
+	m.ready, m.cfg, m.print, p.applied = fresh, p.cfg, p.print, true
 	for number := range m.states {
 		if !slices.Contains(p.versions, number) {
 			m.states[number] = versionState{state: stateUnavailable, reason: "unloaded"}
@@ -161,9 +161,6 @@ func (m *model) serving(number int64) *version {
 func (r *Repository) failLocked(m *model, p *plan, fresh []*version, faults map[int64]error) error {
 	for _, v := range fresh {
 		v.free()
-	}
-	if len(fresh) == 0 {
-		p.discard()
 	}
 	if len(m.ready) == 0 {
 		m.cfg = p.cfg
@@ -289,7 +286,11 @@ func (r *Repository) depth(cfg *inference.ModelConfig) int {
 func (r *Repository) loadAtStart(ctx context.Context) error {
 	names := r.cfg.Startup
 	if r.cfg.Mode != ModeExplicit || slices.Equal(names, []string{"*"}) {
-		names = r.candidates()
+		var err error
+		if names, _, err = r.candidates(ctx); err != nil {
+			r.logger.Error("not every model is known", slog.Any("err", err))
+			return errors.Join(err, r.loadAll(ctx, names))
+		}
 	}
 	return r.loadAll(ctx, names)
 }
@@ -302,12 +303,16 @@ func (r *Repository) loadAll(ctx context.Context, names []string) error {
 	faults := make([]error, len(names))
 	done := make(map[string]chan struct{}) // by models that are no ensembles
 	for i, name := range names {
-		p, err := r.readNamed(name)
+		p, err := r.readNamed(ctx, name)
 		if err != nil {
 			r.noteFailure(name, err)
+			if infer.CodeOf(err) == infer.Unavailable {
+				delete(r.tried, name) // a store that could not be reached may be there next time
+			}
 			faults[i] = fmt.Errorf("model '%s': %w", name, err)
 			continue
 		}
+		defer p.drop()
 		plans[name] = p
 		if p.cfg.GetEnsembleScheduling() == nil {
 			done[name] = make(chan struct{})
@@ -344,11 +349,11 @@ func (r *Repository) loadAll(ctx context.Context, names []string) error {
 	return errors.Join(faults...)
 }
 
-func (r *Repository) readNamed(name string) (*plan, error) {
+func (r *Repository) readNamed(ctx context.Context, name string) (*plan, error) {
 	if err := validName(name); err != nil {
 		return nil, err
 	}
-	return r.read(name)
+	return r.read(ctx, name)
 }
 
 func (r *Repository) retry(ctx context.Context, p *plan) error {
@@ -378,7 +383,12 @@ func (r *Repository) poll(ctx context.Context) {
 }
 
 func (r *Repository) pollOnce(ctx context.Context) {
-	names := r.candidates()
+	names, all, err := r.candidates(ctx)
+	if err != nil {
+		// What cannot be read now may be there later: nothing is unloaded for it.
+		r.logger.Error("repositories are not followed", slog.Any("err", err))
+		return
+	}
 	prints := make(map[string]string)
 	for _, m := range r.sorted() {
 		prints[m.name] = m.print
@@ -388,11 +398,13 @@ func (r *Repository) pollOnce(ctx context.Context) {
 	}
 	var changed []string
 	for _, name := range names {
-		dir, err := r.locate(name)
-		if err != nil {
-			continue
+		now := all[name].print
+		if now == "" {
+			if root, err := r.locate(ctx, name); err == nil {
+				now, _ = root.print(ctx, name) // empty where it went away meanwhile
+			}
 		}
-		if now, err := fingerprint(dir); err == nil && now != prints[name] && now != r.tried[name] {
+		if now != "" && now != prints[name] && now != r.tried[name] {
 			changed = append(changed, name)
 			r.tried[name] = now // a model that cannot be loaded is left alone until it changes
 		}

@@ -3,6 +3,7 @@ package repository
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -195,7 +196,11 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 		}
 	}
 	if !readyOnly {
-		for _, name := range r.list() {
+		all, err := r.list(r.life())
+		if err != nil {
+			r.logger.Error("the index is not complete", slog.Any("err", err))
+		}
+		for name := range all {
 			if !known[name] {
 				out = append(out, infer.IndexEntry{Name: name})
 			}

@@ -35,8 +35,12 @@ const (
 
 // Config says what a repository serves. Only Roots and Backends are needed.
 type Config struct {
-	// Roots are the directories that hold model directories.
+	// Roots hold a directory for each model: local directories, or the URLs of
+	// object stores and registries (modelstore.New).
 	Roots []string
+	// StoreCopies keeps the copies of models from stores over restarts; empty:
+	// they are temporary.
+	StoreCopies string
 	// Backends by the name a configuration gives.
 	Backends map[string]backend.Backend
 	// Settings by backend, then by key (--backend-config).
@@ -87,6 +91,7 @@ type Config struct {
 type Repository struct {
 	cfg    Config
 	logger *slog.Logger
+	roots  []root
 	pool   *tensor.Pool
 
 	responses sync.Pool
@@ -150,6 +155,9 @@ func New(cfg Config) (*Repository, error) {
 		cfg: cfg, logger: cfg.Logger, pool: cfg.Pool, models: make(map[string]*model), tried: make(map[string]string),
 		started: make(chan struct{}), loaded: make(chan struct{}),
 	}
+	if err := r.openRoots(); err != nil {
+		return nil, err
+	}
 	if cfg.RateLimit {
 		r.limiter = newLimiter(cfg.Resources)
 	}
@@ -199,6 +207,7 @@ func (r *Repository) Run(ctx context.Context, grace time.Duration) error {
 	wg.Wait()
 	stopLimiting()
 	limits.Wait()
+	r.closeRoots()
 	return nil
 }
 
@@ -284,9 +293,12 @@ func (r *Repository) Counters() []stats.Snapshot {
 	return out
 }
 
-// life is the context of what the repository runs.
+// life is the context of what the repository does on its own account.
 func (r *Repository) life() context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ctx == nil {
+		return context.Background() // before Run
+	}
 	return r.ctx
 }

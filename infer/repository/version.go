@@ -326,9 +326,7 @@ func (v *version) free() {
 			v.logger.Error("instance did not close", slog.String("instance", in.name), slog.Any("err", err))
 		}
 	}
-	if v.plan.users.Add(-1) == 0 {
-		v.plan.discard()
-	}
+	v.plan.drop()
 }
 
 func (v *version) snapshot() stats.Snapshot {

@@ -28,8 +28,9 @@ func list(to *[]string) func(string) error {
 
 func (p *parser) defineModels() {
 	f, r := p.set, &p.cfg.Repository
-	f.Func("model-repository", "`directory` of models; may be given several times", list(&r.Roots))
+	f.Func("model-repository", "`directory` of models, or the URL of a store: s3://, gs://, azblob://, as:// or oci://; may be given several times", list(&r.Roots))
 	f.Func("model-store", "the same, by its old name", list(&r.Roots))
+	f.StringVar(&r.StoreCopies, "model-copies", "", "`directory` that keeps the copies of models from stores over restarts; empty: they are temporary")
 	f.StringVar(&p.mode, "model-control-mode", "none", "who loads models: none, poll or explicit")
 	f.Func("load-model", "`name` to load at start in explicit mode, * is all; may be given several times", list(&r.Startup))
 	f.Func("repository-poll-secs", "`seconds` between looks at the directories in poll mode (15)", seconds(&r.PollInterval))

@@ -1,0 +1,423 @@
+package modelstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fsouza/fake-gcs-server/fakestorage"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"go.uber.org/goleak"
+	"gocloud.dev/blob"
+	"oras.land/oras-go/v2"
+	"oras.land/oras-go/v2/content/file"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/vedette/vedette/infer/modelstore"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+// server is a store on this machine.
+type server struct {
+	url string
+	// put replaces everything in the store.
+	put func(files map[string]string)
+	// break makes what the store sends wrong, off cuts it off.
+	damage, off *atomic.Bool
+}
+
+// unreliable stands before a handler and does what the flags say.
+func unreliable(t *testing.T, s *server, h http.Handler) *httptest.Server {
+	t.Helper()
+	s.damage, s.off = new(atomic.Bool), new(atomic.Bool)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.off.Load() {
+			http.Error(w, "the store is away", http.StatusForbidden) // which no client tries again
+			return
+		}
+		if s.damage.Load() && r.Method == http.MethodGet && (strings.Contains(r.URL.Path, "model.onnx") || strings.Contains(r.URL.Path, "/blobs/")) {
+			w = &damaging{w}
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// damaging changes a byte of what is sent.
+type damaging struct{ http.ResponseWriter }
+
+func (d *damaging) Write(p []byte) (int, error) {
+	p = bytes.Clone(p)
+	p[len(p)-1]++
+	return d.ResponseWriter.Write(p)
+}
+
+func fill(t *testing.T, bucket string, files map[string]string) {
+	t.Helper()
+	b, err := blob.OpenBucket(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	for it := b.List(nil); ; {
+		o, err := it.Next(t.Context())
+		if err != nil {
+			break
+		}
+		if err := b.Delete(t.Context(), o.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range files {
+		if err := b.WriteAll(t.Context(), "some/prefix/"+name, []byte(text), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func s3(t *testing.T) *server {
+	t.Helper()
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	t.Setenv("AWS_REGION", "eu-central-1")
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	backend := s3mem.New()
+	if err := backend.CreateBucket("models"); err != nil {
+		t.Fatal(err)
+	}
+	s := new(server)
+	srv := unreliable(t, s, gofakes3.New(backend).Server())
+	s.url = "s3://" + srv.URL + "/models/some/prefix"
+	s.put = func(files map[string]string) {
+		fill(t, "s3://models?use_path_style=true&endpoint="+url.QueryEscape(srv.URL), files)
+	}
+	return s
+}
+
+func gs(t *testing.T) *server {
+	t.Helper()
+	s := new(server)
+	var gcs *fakestorage.Server
+	srv := unreliable(t, s, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { gcs.HTTPHandler().ServeHTTP(w, r) }))
+	host := strings.TrimPrefix(srv.URL, "http://")
+	gcs, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, PublicHost: host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gcs.Stop)
+	gcs.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: "models"})
+	t.Setenv("STORAGE_EMULATOR_HOST", host)
+	s.url = "gs://models/some/prefix?anonymous=true"
+	s.put = func(files map[string]string) { fill(t, "gs://models?anonymous=true", files) }
+	return s
+}
+
+func oci(t *testing.T) *server {
+	t.Helper()
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	s := new(server)
+	srv := unreliable(t, s, registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	name := strings.TrimPrefix(srv.URL, "http://") + "/some/models"
+	s.url = "oci://" + name + ":v1"
+	s.put = func(files map[string]string) {
+		dir := t.TempDir()
+		for name, text := range files {
+			to := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o750), os.WriteFile(to, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		push(t, name, dir)
+	}
+	return s
+}
+
+// push does what "oras push NAME:v1 DIR..." does.
+func push(t *testing.T, name, dir string) {
+	t.Helper()
+	from, err := file.New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = from.Close() }()
+	from.TarReproducible = true
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opts oras.PackManifestOptions
+	for _, e := range entries {
+		l, err := from.Add(t.Context(), e.Name(), "", filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Layers = append(opts.Layers, l)
+	}
+	m, err := oras.PackManifest(t.Context(), from, oras.PackManifestVersion1_1, "application/vnd.vedette.models", opts)
+	if err == nil {
+		err = from.Tag(t.Context(), m, "v1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, err := remote.NewRepository(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo.PlainHTTP = true
+	if _, err := oras.Copy(t.Context(), from, "v1", repo, "v1", oras.DefaultCopyOptions); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var kinds = map[string]func(t *testing.T) *server{"s3": s3, "gs": gs, "oci": oci, "azblob": azblob} //nolint:gochecknoglobals // a table
+
+func each(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Helper()
+	for kind, start := range kinds {
+		t.Run(kind, func(t *testing.T) { test(t, start(t)) })
+	}
+}
+
+func open(t *testing.T, cfg modelstore.Config) *modelstore.Store {
+	t.Helper()
+	s, err := modelstore.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:forcetypeassert // it is one
+	})
+	return s
+}
+
+func read(t *testing.T, c *modelstore.Copy, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Dir, name))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+func repository() map[string]string {
+	return map[string]string{
+		"door/config.pbtxt": "backend: \"identity\"", "door/1/model.onnx": "weights of the door", "door/labels/all.txt": "cat\ndog",
+		"gate/1/model.onnx": "weights of the gate",
+	}
+}
+
+func TestR1ModelsAreCopiedFromObjectStoresAndRegistries(t *testing.T) {
+	each(t, func(t *testing.T, srv *server) {
+		srv.put(repository())
+		s := open(t, modelstore.Config{URL: srv.url})
+		all, err := s.List(t.Context())
+		if err != nil || len(all) != 2 || all["door"].Print == "" || all["door"].Print == all["gate"].Print {
+			t.Fatalf("got %v, %v", all, err)
+		}
+		old, err := s.Fetch(t.Context(), "door")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range repository() {
+			if below, ok := strings.CutPrefix(name, "door/"); ok && read(t, old, below) != text {
+				t.Errorf("%s: got %q", name, read(t, old, below))
+			}
+		}
+		same, err := s.Fetch(t.Context(), "door")
+		if err != nil || same.Dir != old.Dir || same.Print != all["door"].Print {
+			t.Errorf("an unchanged model was copied again: %v, %v", same, err)
+		}
+		same.Release()
+
+		next := repository()
+		next["door/1/model.onnx"] = "weights of a better door"
+		delete(next, "gate/1/model.onnx")
+		srv.put(next)
+		fresh, err := s.Fetch(t.Context(), "door")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read(t, old, "1/model.onnx") != "weights of the door" || read(t, fresh, "1/model.onnx") != "weights of a better door" {
+			t.Error("the copy in use is not left alone, or the new one is not the new one")
+		}
+		dir := old.Dir
+		old.Release()
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a copy that nobody needs is kept: %v", err)
+		}
+		fresh.Release()
+		if _, err := s.Fetch(t.Context(), "gate"); !errors.Is(err, modelstore.ErrNoModel) {
+			t.Errorf("got %v for a model that is gone", err)
+		}
+		if _, err := s.Print(t.Context(), "gate"); !errors.Is(err, modelstore.ErrNoModel) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestR1WhatArrivesDamagedIsNoCopy(t *testing.T) {
+	each(t, func(t *testing.T, srv *server) {
+		if srv.damage == nil {
+			t.Skip("the server cannot be made to send something else")
+		}
+		srv.put(repository())
+		dir := t.TempDir()
+		s := open(t, modelstore.Config{URL: srv.url, Dir: dir})
+		if _, err := s.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		srv.damage.Store(true)
+		_, err := s.Fetch(t.Context(), "gate")
+		var fault *modelstore.Error
+		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "gate") {
+			t.Fatalf("got %v", err)
+		}
+		left, _ := filepath.Glob(filepath.Join(dir, "*", "gate", "*"))
+		parts, _ := filepath.Glob(filepath.Join(dir, "*", ".part-*"))
+		if len(left)+len(parts) > 0 {
+			t.Errorf("left behind: %v %v", left, parts)
+		}
+		srv.damage.Store(false)
+		c, err := s.Fetch(t.Context(), "gate")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release()
+	})
+}
+
+func TestR1CopiesOutliveTheStoreAndAreCheckedFirst(t *testing.T) {
+	srv := s3(t)
+	srv.put(repository())
+	cfg := modelstore.Config{URL: srv.url, Dir: t.TempDir()}
+	before, err := modelstore.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"door", "gate"} {
+		c, err := before.Fetch(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Release()
+	}
+	if second, err := modelstore.New(cfg); err != nil {
+		t.Fatal(err)
+	} else if _, err := second.Fetch(t.Context(), "door"); err == nil || !strings.Contains(err.Error(), "used by another server") {
+		t.Errorf("two servers share the copies: %v", err)
+	}
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	srv.off.Store(true)
+	s := open(t, cfg)
+	all, err := s.List(t.Context())
+	if err != nil || len(all) != 2 {
+		t.Fatalf("got %v, %v", all, err)
+	}
+	c, err := s.Fetch(t.Context(), "door")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read(t, c, "1/model.onnx") != "weights of the door" || c.Print != all["door"].Print {
+		t.Error("the copy is another")
+	}
+	c.Release()
+	files, err := filepath.Glob(filepath.Join(cfg.Dir, "*", "gate", "*", "1", "model.onnx"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("rot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Fetch(t.Context(), "gate"); err == nil {
+		t.Error("a damaged copy is served")
+	}
+	srv.off.Store(false)
+	if c, err = s.Fetch(t.Context(), "gate"); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, c, "1/model.onnx") != "weights of the gate" {
+		t.Error("the damage stayed")
+	}
+	c.Release()
+}
+
+func TestR1KeysThatLeadAwayAreNoModel(t *testing.T) {
+	srv := s3(t)
+	for _, key := range []string{"door/../../evil", "door//model.onnx", "door/./model.onnx", "door/1", "../door/config.pbtxt", ".hidden/1/model.onnx", "beside"} {
+		srv.put(map[string]string{key: "weights", "door/1/model.onnx": "weights"})
+		dir := t.TempDir()
+		s := open(t, modelstore.Config{URL: srv.url, Dir: dir})
+		c, err := s.Fetch(t.Context(), "door")
+		switch key {
+		case "../door/config.pbtxt", ".hidden/1/model.onnx", "beside":
+			if err != nil {
+				t.Errorf("%s beside a model: %v", key, err)
+				continue
+			}
+			c.Release()
+		default:
+			if err == nil {
+				t.Errorf("%s was copied", key)
+				c.Release()
+			}
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "evil")); err == nil {
+			t.Errorf("%s was written", key)
+		}
+	}
+}
+
+func TestR1URLsThatNameNoStoreAreRefused(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"ftp://host/models", "the scheme must be"},
+		{"s3://", "names no bucket"},
+		{"s3://https://host:9000/", "names no bucket"},
+		{"oci://", "invalid reference"},
+		{"oci://host/UPPER", "invalid reference"},
+		{"as://account", "names no bucket"},
+		{"gs://a?x=%zz", "invalid URL escape"},
+	} {
+		_, err := modelstore.New(modelstore.Config{URL: c.url})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.url, err, c.want)
+		}
+	}
+	s, err := modelstore.New(modelstore.Config{URL: "s3://bucket?endpoint=http://user:secret@host"})
+	if err != nil || strings.Contains(s.String(), "secret") {
+		t.Errorf("got %v, %v", s, err)
+	}
+}
+
+func TestR1AnEndedRequestEndsTheCopy(t *testing.T) {
+	srv := s3(t)
+	srv.put(repository())
+	s := open(t, modelstore.Config{URL: srv.url})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Fetch(ctx, "door"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+package repository_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/vedette/vedette/infer/repository"
+)
+
+// eventually waits for what happens in real time.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+func TestR1AndR4PollingFollowsAnObjectStore(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	t.Setenv("AWS_REGION", "eu-central-1")
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	backend := s3mem.New()
+	if err := backend.CreateBucket("models"); err != nil {
+		t.Fatal(err)
+	}
+	var away atomic.Bool
+	s3 := gofakes3.New(backend).Server()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			http.Error(w, "the store is away", http.StatusForbidden) // which no client tries again
+			return
+		}
+		s3.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:forcetypeassert // it is one
+	put := func(key, text string) {
+		t.Helper()
+		if _, err := backend.PutObject("models", "fleet/"+key, nil, strings.NewReader(text), int64(len(text)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("good/config.pbtxt", echoModel)
+	put("good/1/keep", "x")
+	put("bad/config.pbtxt", `backend: `)
+	put("bad/1/keep", "x")
+	put("notes/readme", "nothing to load")
+	store := "s3://" + srv.URL + "/models/fleet"
+
+	t.Run("poll", func(t *testing.T) {
+		local := write(t, files{"near/config.pbtxt": echoModel, "near/1/keep": ""})
+		r := serve(t, repository.Config{
+			Roots: []string{local, store}, Backends: withEcho(), Mode: repository.ModePoll, PollInterval: 10 * time.Millisecond,
+			LooseReadiness: true,
+		})
+		for _, model := range []string{"good", "near"} {
+			if err := ask(t, r, model); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := index(r); !strings.Contains(got, "bad  UNAVAILABLE config.pbtxt: ") || !strings.HasSuffix(got, "\nnotes") {
+			t.Errorf("got %s", got)
+		}
+		put("bad/config.pbtxt", echoModel)
+		eventually(t, "the mended model's load", func() bool { return ask(t, r, "bad") == nil })
+		put("good/config.pbtxt", echoModel+`version_policy { all {} }`)
+		put("good/2/keep", "x")
+		eventually(t, "the new version's load", func() bool { return strings.Contains(index(r), "good 2 READY") })
+
+		away.Store(true)
+		put("good/3/keep", "x") // cannot be seen
+		if err := ask(t, r, "good"); err != nil {
+			t.Errorf("a store that is away takes its models along: %v", err)
+		}
+		away.Store(false)
+		eventually(t, "the load of what came meanwhile", func() bool { return strings.Contains(index(r), "good 3 READY") })
+		for _, key := range []string{"config.pbtxt", "1/keep", "2/keep", "3/keep"} {
+			if _, err := backend.DeleteObject("models", "fleet/good/"+key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "the unload", func() bool { return ask(t, r, "good") != nil })
+	})
+
+	t.Run("a start without the store", func(t *testing.T) {
+		put("good/config.pbtxt", echoModel)
+		put("good/1/keep", "x")
+		copies := t.TempDir()
+		start := func(t *testing.T) *repository.Repository {
+			t.Helper()
+			return serve(t, repository.Config{Roots: []string{store}, StoreCopies: copies, Backends: withEcho(), Mode: repository.ModeNone})
+		}
+		t.Run("with it", func(t *testing.T) {
+			if err := ask(t, start(t), "good"); err != nil {
+				t.Error(err)
+			}
+		})
+		away.Store(true)
+		t.Run("without it", func(t *testing.T) {
+			t.Cleanup(func() { away.Store(false) })
+			if err := ask(t, start(t), "good"); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
