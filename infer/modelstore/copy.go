@@ -41,7 +41,7 @@ func (c *Copy) Release() {
 	}
 }
 
-func key(model, print string) string { return model + "/" + print }
+func key(model, state string) string { return model + "/" + state }
 
 // openDir makes the directory of the copies ready. One that outlives the process belongs to one process.
 func (s *Store) openDir() error {
@@ -90,12 +90,12 @@ type sums struct {
 	SHA256 map[string]string `json:"sha256"`
 }
 
-func (s *Store) sumsFile(model, print string) string {
-	return filepath.Join(s.dir, model, print+".json")
+func (s *Store) sumsFile(model, state string) string {
+	return filepath.Join(s.dir, model, state+".json")
 }
 
 // place moves a complete download to where lend finds it.
-func (s *Store) place(model, print, from string) error {
+func (s *Store) place(model, state, from string) error {
 	found, err := sum(from)
 	if err != nil {
 		return err
@@ -106,10 +106,10 @@ func (s *Store) place(model, print, from string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := os.Stat(s.sumsFile(model, print)); err == nil {
+	if _, err := os.Stat(s.sumsFile(model, state)); err == nil {
 		return nil // another download of the same was faster
 	}
-	to := filepath.Join(s.dir, model, print)
+	to := filepath.Join(s.dir, model, state)
 	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *Store) place(model, print, from string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	return writeFile(s.sumsFile(model, print), text)
+	return writeFile(s.sumsFile(model, state), text)
 }
 
 // writeFile writes a whole file or none.
@@ -140,28 +140,28 @@ func writeFile(name string, text []byte) error {
 }
 
 // lend hands out a copy that is there. One nobody used in this process is compared with its checksums first.
-func (s *Store) lend(model, print string) (*Copy, error) {
+func (s *Store) lend(model, state string) (*Copy, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.copies[key(model, print)]
+	c := s.copies[key(model, state)]
 	if c == nil {
-		if err := s.checkLocked(model, print); err != nil {
-			s.removeLocked(model, print)
+		if err := s.checkLocked(model, state); err != nil {
+			s.removeLocked(model, state)
 			return nil, err
 		}
-		c = &Copy{Dir: filepath.Join(s.dir, model, print), Print: print, store: s, model: model}
-		s.copies[key(model, print)] = c
+		c = &Copy{Dir: filepath.Join(s.dir, model, state), Print: state, store: s, model: model}
+		s.copies[key(model, state)] = c
 	}
 	c.users++
-	if s.newest[model] != print {
-		s.newest[model] = print
+	if s.newest[model] != state {
+		s.newest[model] = state
 		s.pruneLocked(model)
 	}
 	return c, nil
 }
 
-func (s *Store) checkLocked(model, print string) error {
-	text, err := os.ReadFile(s.sumsFile(model, print))
+func (s *Store) checkLocked(model, state string) error {
+	text, err := os.ReadFile(s.sumsFile(model, state))
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *Store) checkLocked(model, print string) error {
 	if err := json.Unmarshal(text, &want); err != nil {
 		return err
 	}
-	got, err := sum(filepath.Join(s.dir, model, print))
+	got, err := sum(filepath.Join(s.dir, model, state))
 	if err != nil {
 		return err
 	}
@@ -188,23 +188,23 @@ func (s *Store) checkLocked(model, print string) error {
 func (s *Store) pruneLocked(model string) {
 	files, _ := filepath.Glob(filepath.Join(s.dir, model, "*.json")) // the pattern is well formed
 	for _, f := range files {
-		print := strings.TrimSuffix(filepath.Base(f), ".json")
-		if print != s.newest[model] && s.copies[key(model, print)] == nil {
-			s.removeLocked(model, print)
+		state := strings.TrimSuffix(filepath.Base(f), ".json")
+		if state != s.newest[model] && s.copies[key(model, state)] == nil {
+			s.removeLocked(model, state)
 		}
 	}
 }
 
-func (s *Store) removeLocked(model, print string) {
-	_ = os.Remove(s.sumsFile(model, print)) // first, since it says that the rest is complete
-	_ = os.RemoveAll(filepath.Join(s.dir, model, print))
+func (s *Store) removeLocked(model, state string) {
+	_ = os.Remove(s.sumsFile(model, state)) // first, since it says that the rest is complete
+	_ = os.RemoveAll(filepath.Join(s.dir, model, state))
 }
 
 // forget removes a copy that turned out to be of no use.
-func (s *Store) forget(model, print string) {
+func (s *Store) forget(model, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removeLocked(model, print)
+	s.removeLocked(model, state)
 }
 
 // kept lists the newest copy of each model there is.

@@ -50,7 +50,7 @@ type Store struct {
 	lock    *os.File // of a directory that outlives the process
 
 	mu     sync.Mutex
-	copies map[string]*Copy // by model and print
+	copies map[string]*Copy // by model and state
 	newest map[string]string
 }
 
@@ -268,27 +268,27 @@ func (s *Store) Fetch(ctx context.Context, model string) (*Copy, error) {
 		if len(files) == 0 {
 			return nil, &Error{s.String(), fmt.Sprintf("copy of %q", model), ErrNoModel}
 		}
-		print := printOf(files)
-		if c, err := s.lend(model, print); err == nil {
+		state := printOf(files)
+		if c, err := s.lend(model, state); err == nil {
 			return c, nil
 		}
-		if err := s.download(ctx, model, print, files); err != nil {
+		if err := s.download(ctx, model, state, files); err != nil {
 			return nil, &Error{s.String(), fmt.Sprintf("copy of %q", model), err}
 		}
 		// What was being uploaded while it was copied is no model yet.
 		if models, err = s.list(ctx, model); err != nil {
 			return nil, err
 		}
-		if printOf(models[model]) == print {
-			return s.lend(model, print)
+		if printOf(models[model]) == state {
+			return s.lend(model, state)
 		}
-		s.forget(model, print)
+		s.forget(model, state)
 	}
 	return nil, &Error{s.String(), fmt.Sprintf("copy of %q", model), errors.New("its files change faster than they can be copied")}
 }
 
 // download makes a copy of the files and moves it into place.
-func (s *Store) download(ctx context.Context, model, print string, files []object) error {
+func (s *Store) download(ctx context.Context, model, state string, files []object) error {
 	part, err := os.MkdirTemp(s.dir, ".part-")
 	if err != nil {
 		return err
@@ -311,7 +311,7 @@ func (s *Store) download(ctx context.Context, model, print string, files []objec
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return s.place(model, print, filepath.Join(part, model))
+	return s.place(model, state, filepath.Join(part, model))
 }
 
 func validName(model string) bool {

@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -132,7 +131,7 @@ func oci(t *testing.T) *server {
 	t.Helper()
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	s := new(server)
-	srv := unreliable(t, s, registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	srv := unreliable(t, s, registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, 0))))
 	name := strings.TrimPrefix(srv.URL, "http://") + "/some/models"
 	s.url = "oci://" + name + ":v1"
 	s.put = func(files map[string]string) {
@@ -186,7 +185,7 @@ func push(t *testing.T, name, dir string) {
 	}
 }
 
-var kinds = map[string]func(t *testing.T) *server{"s3": s3, "gs": gs, "oci": oci, "azblob": azblob} //nolint:gochecknoglobals // a table
+var kinds = map[string]func(t *testing.T) *server{"s3": s3, "gs": gs, "oci": oci, "azblob": azblob}
 
 func each(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()

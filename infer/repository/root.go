@@ -75,11 +75,11 @@ func (d *directory) print(_ context.Context, name string) (string, error) {
 }
 
 func (d *directory) fetch(ctx context.Context, name string) (fetched, error) {
-	print, err := d.print(ctx, name)
+	state, err := d.print(ctx, name)
 	if err != nil {
 		return fetched{}, fmt.Errorf("read model '%s': %w", name, err)
 	}
-	return fetched{dir: filepath.Join(d.dir, name), print: print}, nil
+	return fetched{dir: filepath.Join(d.dir, name), print: state}, nil
 }
 
 func (d *directory) close() error { return nil }
@@ -104,11 +104,11 @@ func (s store) list(ctx context.Context) (map[string]listing, error) {
 }
 
 func (s store) print(ctx context.Context, name string) (string, error) {
-	print, err := s.Print(ctx, name)
+	state, err := s.Print(ctx, name)
 	if errors.Is(err, modelstore.ErrNoModel) {
 		return "", errNoModel
 	}
-	return print, err
+	return state, err
 }
 
 func (s store) fetch(ctx context.Context, name string) (fetched, error) {
