@@ -31,6 +31,9 @@ func wanted(desired []cameras.Desired) []pipeline.Camera {
 			NoPictures: d.Camera.GetRecording().GetNoPictures(), Clip: d.Camera.GetRecording().GetClip().AsDuration(),
 		}}
 		c.Ingest.AnalysisRate, c.Ingest.Disabled = a.GetFps(), !d.Enabled
+		if around := d.Camera.GetRecording().GetClip().AsDuration(); around > 0 {
+			c.Ingest.PreRollBytes = max(standardPreRoll, int64(around.Seconds()*clipRate))
+		}
 		if a.GetEveryFrame() {
 			c.Ingest.Slots = everyFrameSlots
 		}
@@ -41,6 +44,13 @@ func wanted(desired []cameras.Desired) []pipeline.Camera {
 	}
 	return list
 }
+
+// clipRate, in bytes a second, is what pre-roll is kept for when clips are: 10 Mbit/s. standardPreRoll is what ingest
+// keeps without being told.
+const (
+	clipRate        = 10e6 / 8
+	standardPreRoll = 8 << 20
+)
 
 // everyFrameSlots lets four frames be in flight while others wait and one is written.
 const everyFrameSlots = 12

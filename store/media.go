@@ -61,55 +61,95 @@ func (s *Store) WriteMedia(t time.Time, file string, data []byte) error {
 	if err := first(s.running(), checkTime("time", t), checkFile("file", file)); err != nil {
 		return err
 	}
-	day := dayOf(t.UnixMicro())
-	switch {
-	case s.Pressure() >= ShedSnapshots:
-		return fmt.Errorf("%w: no pictures and clips are kept while so little is free", ErrDiskFull)
-	case s.days.expired(day):
-		return fmt.Errorf("%s: %w: retention has deleted it", mediaName(day), ErrNotFound)
-	}
-	path := filepath.Join(s.MediaDir(t), file)
-	was := fileBytes(path)
-	if err := writeDurably(s.cfg.Dir, path, data); err != nil {
-		return fmt.Errorf("write %s: %w", file, explain(err))
-	}
-	s.days.addMedia(s.cfg.Dir, day, int64(len(data))-was)
-	return nil
-}
-
-// writeDurably writes a file below root, making the folders between.
-func writeDurably(root, path string, data []byte) (err error) {
-	var made []string // folders whose own entry is to be synced
-	for dir := filepath.Dir(path); dir != root; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(dir); err == nil {
-			break
-		}
-		made = append(made, filepath.Dir(dir))
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := s.CreateMedia(t, file)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
+	if _, err := f.Write(data); err != nil {
+		f.Abort()
+		return err
+	}
+	return f.Commit()
+}
+
+// MediaFile is a file that is being written; it has its name when Commit has returned.
+type MediaFile struct {
+	s    *Store
+	day  int64
+	path string
+	file *os.File
+	made []string // folders whose own entries are to be synced
+	size int64
+}
+
+// CreateMedia is WriteMedia for what comes in pieces. Commit or Abort must be called once.
+func (s *Store) CreateMedia(t time.Time, file string) (*MediaFile, error) {
+	if err := first(s.running(), checkTime("time", t), checkFile("file", file)); err != nil {
+		return nil, err
+	}
+	f := &MediaFile{s: s, day: dayOf(t.UnixMicro()), path: filepath.Join(s.MediaDir(t), file)}
+	if err := f.allowed(); err != nil {
+		return nil, err
+	}
+	for dir := filepath.Dir(f.path); dir != s.cfg.Dir; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
 		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+		f.made = append(f.made, filepath.Dir(dir))
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
+	err := os.MkdirAll(filepath.Dir(f.path), 0o750)
+	if err == nil {
+		f.file, err = os.CreateTemp(filepath.Dir(f.path), ".new-*")
 	}
-	for _, dir := range append(made, filepath.Dir(path)) {
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", file, explain(err))
+	}
+	return f, nil
+}
+
+func (f *MediaFile) allowed() error {
+	switch {
+	case f.s.Pressure() >= ShedSnapshots:
+		return fmt.Errorf("%w: no pictures and clips are kept while so little is free", ErrDiskFull)
+	case f.s.days.expired(f.day):
+		return fmt.Errorf("%s: %w: retention has deleted it", mediaName(f.day), ErrNotFound)
+	}
+	return nil
+}
+
+// Write implements io.Writer. It fails when space has become short.
+func (f *MediaFile) Write(b []byte) (int, error) {
+	if err := f.allowed(); err != nil {
+		return 0, err
+	}
+	n, err := f.file.Write(b)
+	f.size += int64(n)
+	return n, explain(err)
+}
+
+// Abort leaves nothing behind.
+func (f *MediaFile) Abort() {
+	_ = f.file.Close()
+	_ = os.Remove(f.file.Name())
+}
+
+// Commit returns when the file is durable under its name.
+func (f *MediaFile) Commit() error {
+	was := fileBytes(f.path)
+	err := errors.Join(f.file.Sync(), f.file.Close())
+	if err == nil {
+		err = os.Rename(f.file.Name(), f.path)
+	}
+	if err != nil {
+		_ = os.Remove(f.file.Name())
+		return fmt.Errorf("write %s: %w", filepath.Base(f.path), explain(err))
+	}
+	for _, dir := range append(f.made, filepath.Dir(f.path)) {
 		if err := syncPath(dir); err != nil {
-			return err
+			return fmt.Errorf("write %s: %w", filepath.Base(f.path), explain(err))
 		}
 	}
+	f.s.days.addMedia(f.s.cfg.Dir, f.day, f.size-was)
 	return nil
 }
 

@@ -5,35 +5,42 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
 
 type cameraCommands struct {
-	Add     cameraAdd    `cmd:"" help:"Register a camera."`
-	List    cameraList   `cmd:"" help:"List the cameras."`
-	Get     cameraGet    `cmd:"" help:"Show one camera."`
-	Update  cameraUpdate `cmd:"" help:"Change a camera."`
-	Remove  cameraRemove `cmd:"" aliases:"delete" help:"Forget a camera; what it saw stays."`
-	Enable  cameraSwitch `cmd:"" help:"Let a disabled camera run again."`
-	Disable cameraSwitch `cmd:"" help:"Disconnect a camera and keep its registration."`
-	Probe   cameraProbe  `cmd:"" help:"Try an address without registering it."`
+	Add      cameraAdd      `cmd:"" help:"Register a camera."`
+	List     cameraList     `cmd:"" help:"List the cameras."`
+	Get      cameraGet      `cmd:"" help:"Show one camera."`
+	Update   cameraUpdate   `cmd:"" help:"Change a camera."`
+	Remove   cameraRemove   `cmd:"" aliases:"delete" help:"Forget a camera; what it saw stays."`
+	Enable   cameraSwitch   `cmd:"" help:"Let a disabled camera run again."`
+	Disable  cameraSwitch   `cmd:"" help:"Disconnect a camera and keep its registration."`
+	Watch    cameraWatch    `cmd:"" help:"Print cameras as they change."`
+	Snapshot cameraSnapshot `cmd:"" help:"Save the newest picture of a camera."`
+	Probe    cameraProbe    `cmd:"" help:"Try an address without registering it."`
 }
 
 // cameraSettings are the flags that describe a camera; a nil one is not given.
 type cameraSettings struct {
-	Username     *string  `help:"User of the camera."`
-	Password     *string  `env:"VEDETTE_CAMERA_PASSWORD" help:"Password of the camera; others on this machine can see what stands on a command line."`
-	PasswordFile *string  `placeholder:"FILE" help:"File that holds the password; - reads it from standard input."`
-	Transport    *string  `enum:"tcp,udp" help:"tcp or udp."`
-	DisplayName  *string  `name:"name" help:"What people call it."`
-	FPS          *float64 `name:"fps" help:"Analysed frames a second; 0: every frame."`
-	Pipeline     *string  `help:"Model (ensemble) its frames go to."`
-	EveryFrame   *bool    `help:"Drop no frame for being late (recorded material)."`
-	Paused       *bool    `help:"Analyse nothing."`
+	Username     *string        `help:"User of the camera."`
+	Password     *string        `env:"VEDETTE_CAMERA_PASSWORD" help:"Password of the camera; others on this machine can see what stands on a command line."`
+	PasswordFile *string        `placeholder:"FILE" help:"File that holds the password; - reads it from standard input."`
+	Transport    *string        `enum:"tcp,udp" help:"tcp or udp."`
+	DisplayName  *string        `name:"name" help:"What people call it."`
+	FPS          *float64       `name:"fps" help:"Analysed frames a second; 0: every frame."`
+	Pipeline     *string        `help:"Model (ensemble) its frames go to."`
+	EveryFrame   *bool          `help:"Drop no frame for being late (recorded material)."`
+	Paused       *bool          `help:"Analyse nothing."`
+	NoPictures   *bool          `help:"Keep no pictures of tracks and events."`
+	Clip         *time.Duration `help:"Video kept before and after each event of a zone or line, such as 5s; 0s: none."`
 }
 
 // apply puts what was given into c and returns the paths of it.
@@ -67,6 +74,11 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 	set(s.FPS != nil, "analysis.fps", func() { c.Analysis.Fps = *s.FPS })
 	set(s.Pipeline != nil, "analysis.pipeline", func() { c.Analysis.Pipeline = *s.Pipeline })
 	set(s.EveryFrame != nil, "analysis.every_frame", func() { c.Analysis.EveryFrame = *s.EveryFrame })
+	if (s.NoPictures != nil || s.Clip != nil) && c.GetRecording() == nil {
+		c.Recording = &vedettev1.Recording{}
+	}
+	set(s.NoPictures != nil, "recording.no_pictures", func() { c.Recording.NoPictures = *s.NoPictures })
+	set(s.Clip != nil, "recording.clip", func() { c.Recording.Clip = durationpb.New(*s.Clip) })
 	set(s.Paused != nil, "analysis.paused", func() { c.Analysis.Paused = *s.Paused })
 	return paths, nil
 }
@@ -162,7 +174,7 @@ func (c *cameraList) Run(ctx context.Context, env *Env, g *grammar) error {
 
 type cameraGet struct {
 	client
-	ID string `arg:"" help:"Name of the camera."`
+	ID string `arg:"" complete:"camera" help:"Name of the camera."`
 }
 
 // Run shows one camera.
@@ -222,7 +234,7 @@ func (c *cameraUpdate) Run(ctx context.Context, env *Env, g *grammar) error {
 
 type cameraRemove struct {
 	client
-	ID string `arg:"" help:"Name of the camera."`
+	ID string `arg:"" complete:"camera" help:"Name of the camera."`
 }
 
 // Run forgets the camera.
@@ -241,7 +253,7 @@ func (c *cameraRemove) Run(ctx context.Context, env *Env, g *grammar) error {
 
 type cameraSwitch struct {
 	client
-	ID string `arg:"" help:"Name of the camera."`
+	ID string `arg:"" complete:"camera" help:"Name of the camera."`
 }
 
 // Run switches the camera on or off, as the command's name says.
@@ -292,4 +304,44 @@ func (c *cameraProbe) Run(ctx context.Context, env *Env, g *grammar) error {
 	m := r.GetMedia()
 	_, err = fmt.Fprintf(env.Stdout, "%s %dx%d, %.4g frames a second; first picture after %s\n", m.GetCodec(), m.GetWidth(), m.GetHeight(), m.GetFps(), r.GetDuration().AsDuration())
 	return err
+}
+
+type cameraWatch struct{ client }
+
+// Run prints changes until ctx ends.
+func (c *cameraWatch) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		watch, err := vedettev1.NewCameraServiceClient(conn).WatchCameras(ctx, &vedettev1.WatchCamerasRequest{})
+		if err != nil {
+			return err
+		}
+		return follow(ctx, &c.client, env, watch.Recv, func(m *vedettev1.WatchCamerasResponse) string {
+			change := m.GetChange()
+			if change == nil {
+				return ""
+			}
+			s := change.GetCamera().GetStatus()
+			return fmt.Sprintf("%s  %-8s  %-12s  %-11s  %.1f/s  %s", time.Now().Format("15:04:05.000"), strings.ToLower(word(change.GetKind(), "CHANGE_KIND_")),
+				shortName(change.GetCamera().GetName()), word(s.GetState(), "CAMERA_STATE_"), s.GetAnalysedFps(), s.GetMessage())
+		})
+	})
+}
+
+type cameraSnapshot struct {
+	client
+	ID       string `arg:"" complete:"camera" help:"Name of the camera."`
+	To       string `placeholder:"FILE" help:"Where to save it; - is standard output. Default: CAMERA.jpg."`
+	MaxWidth int32  `help:"Scaled down to this width in pixels."`
+	Quality  int32  `help:"JPEG quality, 1 to 100."`
+}
+
+// Run saves the newest picture.
+func (c *cameraSnapshot) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		r, err := vedettev1.NewCameraServiceClient(conn).GetSnapshot(ctx, &vedettev1.GetSnapshotRequest{Name: fullName(c.ID), MaxWidth: c.MaxWidth, Quality: c.Quality})
+		if err != nil {
+			return err
+		}
+		return save(env, orElse(c.To, c.ID+".jpg"), r.GetJpeg())
+	})
 }

@@ -46,19 +46,30 @@ type grammar struct {
 	LogLevel slog.Level      `default:"info" env:"VEDETTE_LOG_LEVEL" help:"debug, info, warn or error."`
 	DataDir  string          `default:"data" type:"path" env:"VEDETTE_DATA_DIR" help:"Folder where everything is kept."`
 
-	Run     runCommand     `cmd:"" help:"Run the appliance and both sidecars."`
-	Serve   serveCommand   `cmd:"" help:"Run the appliance alone; somebody else runs the sidecars."`
-	Camera  cameraCommands `cmd:"" help:"Register, show, change and remove cameras."`
-	Track   trackCommands  `cmd:"" help:"Show what was followed."`
-	Rule    ruleCommands   `cmd:"" help:"Draw, show and remove zones and lines."`
-	Sink    sinkCommands   `cmd:"" help:"Say where events go."`
-	Model   modelCommands  `cmd:"" help:"Fetch, import, list and remove detectors."`
-	User    userCommands   `cmd:"" help:"Say which people may log in."`
-	Token   tokenCommands  `cmd:"" help:"Say who may use the API."`
-	Doctor  doctorCommand  `cmd:"" help:"Look for what is wrong with this machine and say what to do."`
-	Bundle  bundleCommand  `cmd:"" name:"support-bundle" help:"Collect what a report of a fault needs, without secrets."`
-	Setting configCommands `cmd:"" name:"config" help:"Check the configuration file."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Run        runCommand        `cmd:"" help:"Run the appliance and both sidecars."`
+	Serve      serveCommand      `cmd:"" help:"Run the appliance alone; somebody else runs the sidecars."`
+	Camera     cameraCommands    `cmd:"" help:"Register, show, change and remove cameras."`
+	Track      trackCommands     `cmd:"" help:"Show what was followed."`
+	Detection  detectionCommands `cmd:"" help:"Show what was seen frame by frame."`
+	Event      eventCommands     `cmd:"" help:"Show what happened, with its pictures and clips."`
+	Rule       ruleCommands      `cmd:"" help:"Draw, show and remove zones and lines."`
+	Sink       sinkCommands      `cmd:"" help:"Say where events go."`
+	Model      modelCommands     `cmd:"" help:"Fetch, import, list and remove detectors."`
+	User       userCommands      `cmd:"" help:"Say which people may log in."`
+	Token      tokenCommands     `cmd:"" help:"Say who may use the API."`
+	System     systemCommand     `cmd:"" help:"Show versions, processes and storage."`
+	Audit      auditCommand      `cmd:"" help:"Show who changed what."`
+	Backup     backupCommands    `cmd:"" help:"Copy the database while the box goes on."`
+	Restore    restoreCommand    `cmd:"" help:"Put a backup into an empty data directory."`
+	Export     exportCommand     `cmd:"" help:"Write history as Parquet, CSV, JSON lines or MOT."`
+	Import     importCommand     `cmd:"" help:"Read history into the data directory of an appliance that does not run."`
+	Call       callCommand       `cmd:"" help:"Call any method of the API with a request as JSON."`
+	Doctor     doctorCommand     `cmd:"" help:"Look for what is wrong with this machine and say what to do."`
+	Bundle     bundleCommand     `cmd:"" name:"support-bundle" help:"Collect what a report of a fault needs, without secrets."`
+	Setting    configCommands    `cmd:"" name:"config" help:"Check the configuration file."`
+	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
+	Complete   completeCommand   `cmd:"" hidden:""`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
 }
 
 // Run executes a command until it ends or ctx does. The error is for the person who typed it.

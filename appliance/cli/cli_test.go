@@ -16,7 +16,9 @@ import (
 	"github.com/vedette/vedette/appliance/api"
 	"github.com/vedette/vedette/appliance/cameras"
 	"github.com/vedette/vedette/appliance/cli"
+	"github.com/vedette/vedette/appliance/rulebook"
 	"github.com/vedette/vedette/appliance/secret"
+	"github.com/vedette/vedette/appliance/sinks"
 	"github.com/vedette/vedette/store"
 )
 
@@ -33,7 +35,11 @@ func run(t *testing.T, args ...string) (string, error) {
 // serve answers the command line in a data directory, without sidecars, and returns the directory.
 func serve(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	return serveIn(t, t.TempDir())
+}
+
+func serveIn(t *testing.T, dir string) string {
+	t.Helper()
 	if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +61,10 @@ func serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	registry := cameras.New(cameras.Config{Store: s, Secrets: box})
 	server := api.New(api.Config{
-		Store: s, Cameras: cameras.New(cameras.Config{Store: s, Secrets: box}), Local: ln, System: func() *vedettev1.System { return &vedettev1.System{} },
+		Store: s, Cameras: registry, Local: ln, System: func() *vedettev1.System { return &vedettev1.System{Version: "1.2.3"} },
+		Rules: rulebook.New(rulebook.Config{Store: s, Cameras: registry}), Sinks: sinks.New(sinks.Config{Store: s, Secrets: box}),
 	})
 	serving.Go(func() {
 		if err := server.Run(ctx); err != nil {

@@ -7,8 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
@@ -17,12 +20,14 @@ type ruleCommands struct {
 	Zone   ruleZone   `cmd:"" help:"Draw a zone, or change one."`
 	Line   ruleLine   `cmd:"" help:"Draw a line, or change one."`
 	List   ruleList   `cmd:"" help:"List the zones and lines."`
+	Test   ruleTest   `cmd:"" help:"Say what the rules of a camera, or drafts of them, would have made of what it saw."`
+	Count  ruleCount  `cmd:"" help:"Count crossings and entries by span of time."`
 	Remove ruleRemove `cmd:"" aliases:"delete" help:"Remove a zone or line; its events stay."`
 }
 
 // ruleSettings are the flags that zones and lines share.
 type ruleSettings struct {
-	Camera      string         `arg:"" help:"Name of the camera."`
+	Camera      string         `arg:"" complete:"camera" help:"Name of the camera."`
 	ID          string         `arg:"" help:"Name of the zone or line: letters, digits and -."`
 	DisplayName string         `name:"name" help:"What people call it."`
 	Class       []string       `help:"Only objects of this class; may be repeated."`
@@ -112,7 +117,7 @@ func (c *ruleLine) Run(ctx context.Context, env *Env, g *grammar) error {
 
 type ruleList struct {
 	client
-	Camera string `arg:"" optional:"" default:"-" help:"Name of the camera; all cameras by default."`
+	Camera string `arg:"" complete:"camera" optional:"" default:"-" help:"Name of the camera; all cameras by default."`
 }
 
 // Run lists the rules.
@@ -198,4 +203,95 @@ func places(list ...*vedettev1.Point) string {
 		texts[i] = fmt.Sprintf("%.4g,%.4g", p.GetX(), p.GetY())
 	}
 	return strings.Join(texts, " ")
+}
+
+// span is a span of time.
+type span struct {
+	Start time.Time `placeholder:"TIME" help:"From this time on, such as 2026-05-01T00:00:00Z."`
+	End   time.Time `placeholder:"TIME" help:"Before this time."`
+}
+
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+type ruleTest struct {
+	client
+	span
+	Camera string   `arg:"" complete:"camera" help:"Name of the camera."`
+	Zone   []string `sep:"none" placeholder:"CORNERS" help:"Draft of a zone: three corners X,Y or more, with blanks between; may be repeated."`
+	Line   []string `sep:"none" placeholder:"ENDS" help:"Draft of a line: its start and end X,Y; may be repeated."`
+	Draft  []string `sep:"none" placeholder:"JSON" help:"Draft of a whole TestRulesRequest as JSON, with zones and lines; may be repeated."`
+}
+
+// Run tests rules on the past.
+func (c *ruleTest) Run(ctx context.Context, env *Env, g *grammar) error {
+	req := &vedettev1.TestRulesRequest{}
+	for _, text := range c.Draft {
+		draft := &vedettev1.TestRulesRequest{}
+		if err := protojson.Unmarshal([]byte(text), draft); err != nil {
+			return fmt.Errorf("--draft: %w", err)
+		}
+		proto.Merge(req, draft)
+	}
+	for _, text := range c.Zone {
+		corners, err := points(strings.Fields(text))
+		if err != nil {
+			return fmt.Errorf("--zone: %w", err)
+		}
+		req.Zones = append(req.Zones, &vedettev1.Zone{Polygon: corners})
+	}
+	for _, text := range c.Line {
+		ends, err := points(strings.Fields(text))
+		if err != nil || len(ends) != 2 {
+			return fmt.Errorf("--line %q: want a start and an end: 0.1,0.5 0.9,0.5", text)
+		}
+		req.Lines = append(req.Lines, &vedettev1.Line{Start: ends[0], End: ends[1]})
+	}
+	req.Parent, req.StartTime, req.EndTime = fullName(c.Camera), stamp(c.Start), stamp(c.End)
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		r, err := vedettev1.NewRuleServiceClient(conn).TestRules(ctx, req)
+		if err != nil {
+			return err
+		}
+		if c.Output == "json" {
+			return printJSON(env.Stdout, r)
+		}
+		if err := show(&c.client, env, eventHeader(), r.GetEvents(), eventRow); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(env.Stdout, "%d events in %d frames\n", len(r.GetEvents()), r.GetFrames())
+		return err
+	})
+}
+
+type ruleCount struct {
+	client
+	span
+	Camera   string        `arg:"" complete:"camera" help:"Name of the camera."`
+	Rule     string        `help:"Only this one: CAMERA/zones/ZONE or CAMERA/lines/LINE."`
+	Bucket   time.Duration `default:"1h" help:"Length of a span."`
+	TimeZone string        `help:"Spans begin after midnight in this time zone, such as Europe/Oslo."`
+}
+
+// Run counts.
+func (c *ruleCount) Run(ctx context.Context, env *Env, g *grammar) error {
+	req := &vedettev1.QueryCountsRequest{
+		Parent: fullName(c.Camera), StartTime: stamp(c.Start), EndTime: stamp(c.End), Bucket: durationpb.New(c.Bucket), TimeZone: c.TimeZone,
+	}
+	if c.Rule != "" {
+		req.Rule = fullName(c.Rule)
+	}
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		r, err := vedettev1.NewRuleServiceClient(conn).QueryCounts(ctx, req)
+		if err != nil {
+			return err
+		}
+		return show(&c.client, env, []string{"FROM", "RULE", "TYPE", "CLASS", "DIRECTION", "COUNT"}, r.GetCounts(), func(n *vedettev1.Count) []string {
+			return []string{clock(n.GetStartTime()), shortName(n.GetRule()), n.GetType(), n.GetClass(), n.GetDirection(), strconv.FormatInt(n.GetCount(), 10)}
+		})
+	})
 }

@@ -2,12 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
@@ -15,17 +19,26 @@ import (
 type sinkCommands struct {
 	Add    sinkAdd    `cmd:"" help:"Send events somewhere."`
 	List   sinkList   `cmd:"" help:"List the sinks and how they deliver."`
+	Get    sinkGet    `cmd:"" help:"Show one sink."`
+	Update sinkUpdate `cmd:"" help:"Change a sink; its place among the events stays."`
+	Watch  sinkWatch  `cmd:"" help:"Print how the sinks deliver, again and again."`
 	Remove sinkRemove `cmd:"" aliases:"delete" help:"Send no more events there."`
+}
+
+// sinkTarget is where a sink sends to.
+type sinkTarget struct {
+	Username      string `help:"User at the receiver."`
+	HomeAssistant bool   `help:"Announce cameras and zones to Home Assistant (MQTT)."`
+	Stream        string `help:"Stream to create when there is none (NATS)."`
+	Onvif         bool   `help:"Send the JSON of ONVIF Profile M instead (MQTT)."`
 }
 
 type sinkAdd struct {
 	client
+	sinkTarget
 	ID            string   `arg:"" help:"Name of the sink: letters, digits and -."`
 	Address       string   `arg:"" help:"mqtt://, mqtts://, http://, https://, nats:// or tls:// address, or kafka://HOST:PORT/TOPIC."`
-	Username      string   `help:"User at the receiver."`
 	SecretFile    string   `placeholder:"FILE" help:"File that holds the password, token or signing key; - reads it from standard input."`
-	HomeAssistant bool     `help:"Announce cameras and zones to Home Assistant (MQTT)."`
-	Stream        string   `help:"Stream to create when there is none (NATS)."`
 	Type          []string `help:"Only events of this type; may be repeated."`
 	Camera        []string `help:"Only events of this camera; may be repeated."`
 	FromBeginning bool     `help:"Deliver what is stored already too."`
@@ -38,7 +51,7 @@ func (c *sinkAdd) Run(ctx context.Context, env *Env, g *grammar) error {
 	for _, camera := range c.Camera {
 		sink.Cameras = append(sink.Cameras, fullName(camera))
 	}
-	if err := c.aim(sink); err != nil {
+	if err := c.aim(sink, c.Address); err != nil {
 		return err
 	}
 	if c.SecretFile != "" {
@@ -62,15 +75,15 @@ func (c *sinkAdd) Run(ctx context.Context, env *Env, g *grammar) error {
 }
 
 // aim sets the target that the address stands for.
-func (c *sinkAdd) aim(sink *vedettev1.Sink) error {
-	scheme, rest, _ := strings.Cut(c.Address, "://")
+func (c *sinkTarget) aim(sink *vedettev1.Sink, address string) error {
+	scheme, rest, _ := strings.Cut(address, "://")
 	switch scheme {
 	case "mqtt", "mqtts":
-		sink.Target = &vedettev1.Sink_Mqtt{Mqtt: &vedettev1.MqttTarget{Uri: c.Address, Username: c.Username, HomeAssistant: c.HomeAssistant}}
+		sink.Target = &vedettev1.Sink_Mqtt{Mqtt: &vedettev1.MqttTarget{Uri: address, Username: c.Username, HomeAssistant: c.HomeAssistant}}
 	case "http", "https":
-		sink.Target = &vedettev1.Sink_Webhook{Webhook: &vedettev1.WebhookTarget{Uri: c.Address}}
+		sink.Target = &vedettev1.Sink_Webhook{Webhook: &vedettev1.WebhookTarget{Uri: address}}
 	case "nats", "tls":
-		sink.Target = &vedettev1.Sink_Nats{Nats: &vedettev1.NatsTarget{Uri: c.Address, Username: c.Username, Stream: c.Stream}}
+		sink.Target = &vedettev1.Sink_Nats{Nats: &vedettev1.NatsTarget{Uri: address, Username: c.Username, Stream: c.Stream}}
 	case "kafka":
 		brokers, topic, _ := strings.Cut(rest, "/")
 		sink.Target = &vedettev1.Sink_Kafka{Kafka: &vedettev1.KafkaTarget{Brokers: strings.Split(brokers, ","), Topic: topic, Username: c.Username}}
@@ -107,7 +120,7 @@ func (c *sinkList) Run(ctx context.Context, env *Env, g *grammar) error {
 
 type sinkRemove struct {
 	client
-	ID string `arg:"" help:"Name of the sink."`
+	ID string `arg:"" complete:"sink" help:"Name of the sink."`
 }
 
 // Run removes the sink.
@@ -154,4 +167,87 @@ func target(s *vedettev1.Sink) string {
 		return u.Scheme + "://" + u.Host
 	}
 	return address
+}
+
+type sinkGet struct {
+	client
+	ID string `arg:"" complete:"sink" help:"Name of the sink."`
+}
+
+// Run shows a sink.
+func (c *sinkGet) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		s, err := vedettev1.NewSinkServiceClient(conn).GetSink(ctx, &vedettev1.GetSinkRequest{Name: "sinks/" + c.ID})
+		if err != nil {
+			return err
+		}
+		return c.printSinks(env, s)
+	})
+}
+
+type sinkUpdate struct {
+	client
+	sinkTarget
+	ID           string    `arg:"" complete:"sink" help:"Name of the sink."`
+	Address      string    `help:"New address, with user and what else belongs to it."`
+	SecretFile   string    `placeholder:"FILE" help:"File that holds the new password, token or signing key; - reads it from standard input."`
+	Type         *[]string `help:"Only events of these types; none: all."`
+	Camera       *[]string `help:"Only events of these cameras; none: all."`
+	DisplayName  *string   `name:"name" help:"What people call it."`
+	Disabled     *bool     `negatable:"" help:"Send nothing; the place among the events stays."`
+	ValidateOnly bool      `help:"Check, but change nothing."`
+}
+
+// Run changes what was given.
+func (c *sinkUpdate) Run(ctx context.Context, env *Env, g *grammar) error {
+	sink, mask := &vedettev1.Sink{Name: "sinks/" + c.ID}, &fieldmaskpb.FieldMask{}
+	set := func(given bool, path string, put func()) {
+		if given {
+			mask.Paths = append(mask.Paths, path)
+			put()
+		}
+	}
+	if c.Address != "" {
+		if err := c.aim(sink, c.Address); err != nil {
+			return err
+		}
+		kind := sink.ProtoReflect().WhichOneof(sink.ProtoReflect().Descriptor().Oneofs().ByName("target"))
+		mask.Paths = append(mask.Paths, string(kind.Name()))
+	}
+	if c.SecretFile != "" {
+		secret, err := readPassword(c.SecretFile, env.Stdin)
+		if err != nil {
+			return err
+		}
+		set(true, "secret", func() { sink.Secret = secret })
+	}
+	set(c.Type != nil, "types", func() { sink.Types = *c.Type })
+	set(c.Camera != nil, "cameras", func() {
+		for _, camera := range *c.Camera {
+			sink.Cameras = append(sink.Cameras, fullName(camera))
+		}
+	})
+	set(c.DisplayName != nil, "display_name", func() { sink.DisplayName = *c.DisplayName })
+	set(c.Disabled != nil, "disabled", func() { sink.Disabled = *c.Disabled })
+	if len(mask.GetPaths()) == 0 {
+		return errors.New("nothing would change: give --address, --secret-file, --type, --camera, --name or --disabled")
+	}
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		s, err := vedettev1.NewSinkServiceClient(conn).UpdateSink(ctx, &vedettev1.UpdateSinkRequest{Sink: sink, UpdateMask: mask, ValidateOnly: c.ValidateOnly})
+		if err != nil {
+			return err
+		}
+		return c.printSinks(env, s)
+	})
+}
+
+type sinkWatch struct {
+	client
+	Every time.Duration `default:"2s" help:"Pause between two looks."`
+}
+
+// Run prints the sinks until ctx ends.
+func (c *sinkWatch) Run(ctx context.Context, env *Env, g *grammar) error {
+	w := watching{Watch: c.Every}
+	return w.again(ctx, env, func() error { return (&sinkList{client: c.client}).Run(ctx, env, g) })
 }

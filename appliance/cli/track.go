@@ -8,14 +8,17 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
 
 type trackCommands struct {
-	List  trackList  `cmd:"" help:"List tracks, newest first."`
-	Watch trackWatch `cmd:"" help:"Print tracks as they begin and end."`
+	List    trackList    `cmd:"" help:"List tracks, newest first."`
+	Get     trackGet     `cmd:"" help:"Show one track."`
+	Picture trackPicture `cmd:"" help:"Save the best picture of a track."`
+	Watch   trackWatch   `cmd:"" help:"Print tracks as they begin and end."`
 }
 
 type trackList struct {
@@ -51,11 +54,15 @@ func (c *trackList) Run(ctx context.Context, env *Env, g *grammar) error {
 		}
 		return printJSON(env.Stdout, messages...)
 	}
-	rows := [][]string{{"TRACK", "CAMERA", "CLASS", "SCORE", "START", "SECONDS", "SEEN", "STATE"}}
+	rows := [][]string{trackHeader()}
 	for _, t := range all {
 		rows = append(rows, trackRow(t))
 	}
 	return table(env.Stdout, rows...)
+}
+
+func trackHeader() []string {
+	return []string{"TRACK", "CAMERA", "CLASS", "SCORE", "START", "SECONDS", "SEEN", "STATE"}
 }
 
 func trackRow(t *vedettev1.Track) []string {
@@ -123,4 +130,37 @@ func (c *trackWatch) show(env *Env, m *vedettev1.WatchAnalyticsResponse) error {
 		return err
 	}
 	return nil
+}
+
+type trackGet struct {
+	client
+	Track string `arg:"" help:"CAMERA/TRACK, as list names them."`
+}
+
+// Run shows a track; as JSON, with its path.
+func (c *trackGet) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		t, err := vedettev1.NewAnalyticsServiceClient(conn).GetTrack(ctx, &vedettev1.GetTrackRequest{Name: childName(c.Track, "tracks")})
+		if err != nil {
+			return err
+		}
+		return show(&c.client, env, trackHeader(), []*vedettev1.Track{t}, trackRow)
+	})
+}
+
+type trackPicture struct {
+	client
+	Track string `arg:"" help:"CAMERA/TRACK, as list names them."`
+	To    string `placeholder:"FILE" help:"Where to save it; - is standard output. Default: TRACK.jpg."`
+}
+
+// Run saves the picture.
+func (c *trackPicture) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		r, err := vedettev1.NewAnalyticsServiceClient(conn).GetTrackPicture(ctx, &vedettev1.GetTrackPictureRequest{Name: childName(c.Track, "tracks")})
+		if err != nil {
+			return err
+		}
+		return save(env, orElse(c.To, lastPart(c.Track)+".jpg"), r.GetJpeg())
+	})
 }

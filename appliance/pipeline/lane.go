@@ -44,6 +44,7 @@ type lane struct {
 	inbox
 
 	shots    *shots
+	clips    *clips
 	settings Analysing
 	// everyFrame is settings.EveryFrame, for whoever announces frames.
 	everyFrame atomic.Bool
@@ -75,7 +76,7 @@ func newLane(p *Pipeline, camera string, s Analysing) *lane {
 		p: p, camera: camera, logger: p.cfg.Logger.With(slog.String("camera", camera)), inbox: newInbox(), settings: s,
 		drops: map[string]int64{}, reopen: "STREAM_OPENED",
 	}
-	l.shots = newShots(p, camera, l.logger)
+	l.shots, l.clips = newShots(p, camera, l.logger), newClips(p, camera, l.logger)
 	l.everyFrame.Store(s.EveryFrame)
 	return l
 }
@@ -96,6 +97,7 @@ func (l *lane) run(ctx context.Context) {
 	defer report.Stop()
 	go l.shots.run(context.WithoutCancel(ctx)) // the last rows are written when ctx has ended
 	defer l.shots.close()
+	defer l.clips.close()
 	defer l.end(ctx)
 	for {
 		session, changed := l.p.currentSession()

@@ -255,11 +255,28 @@ func (l *lane) record(ctx context.Context, f flight, tracks []tracker.Track) {
 	if err != nil && ctx.Err() == nil {
 		l.logger.Error("what was seen could not be kept", slog.Any("err", err))
 	}
-	if err != nil || l.settings.NoPictures {
+	if err != nil {
 		l.release(n)
 		return
 	}
-	l.shots.look(ctx, n, &fr, q.tracks, batch.Events, committed)
+	var numbered chan struct{}
+	if len(batch.Events) > 0 && (l.settings.Clip > 0 || !l.settings.NoPictures) {
+		numbered = make(chan struct{})
+		go func() {
+			defer close(numbered)
+			if err := <-committed; err != nil { // otherwise the events have their numbers
+				l.logger.Error("what was seen could not be kept", slog.Any("err", err))
+			}
+		}()
+	}
+	if len(batch.Events) > 0 && l.settings.Clip > 0 {
+		l.clips.keep(batch.Events, numbered, l.settings.Clip) //nolint:contextcheck // a clip ends with the lane, not with this call
+	}
+	if l.settings.NoPictures {
+		l.release(n)
+		return
+	}
+	l.shots.look(ctx, n, &fr, q.tracks, batch.Events, numbered)
 }
 
 // share is a coordinate as a fraction of the picture.

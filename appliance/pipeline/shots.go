@@ -203,7 +203,7 @@ func cropOf(b store.Box, width, height uint32) *ingestv1.Rectangle {
 
 // look takes pictures from a frame whose lease it takes over, or gives back at once. events are those of the frame, on
 // their way to the disk: committed tells when they are there, with their numbers.
-func (s *shots) look(ctx context.Context, n ingestclient.Frame, f *store.Frame, starts map[int64]*following, events []store.Event, committed <-chan error) {
+func (s *shots) look(ctx context.Context, n ingestclient.Frame, f *store.Frame, starts map[int64]*following, events []store.Event, committed <-chan struct{}) {
 	wanted := s.p.cfg.Store.Pressure() < store.ShedSnapshots
 	var picks []pick
 	if wanted {
@@ -268,25 +268,19 @@ func (s *shots) takeSnapshot(ctx context.Context, n ingestclient.Frame, snap sna
 }
 
 // attach names a snapshot in the rows of its events, when both are on disk.
-func (s *shots) attach(ctx context.Context, snap snapshot, events []store.Event, committed <-chan error) {
+func (s *shots) attach(ctx context.Context, snap snapshot, events []store.Event, committed <-chan struct{}) {
 	there := <-snap.ok
 	snap.ok <- there // for the next who shares it
 	if !there {
 		return
 	}
-	timeout := time.NewTimer(commitTimeout)
-	defer timeout.Stop()
-	select {
-	case err := <-committed:
-		if err != nil {
-			return // the lane's log says why
-		}
-	case <-timeout.C:
-		return
-	}
+	<-committed
 	var b store.Batch
 	for i := range events {
 		e := &events[i]
+		if e.Seq == 0 { // it could not be kept
+			continue
+		}
 		b.Media = append(b.Media, store.Media{
 			Event: e.Seq, Camera: e.Camera, Time: e.Time, Kind: store.Snapshot, File: snap.file, Start: snap.at, End: snap.at,
 		})
