@@ -118,9 +118,6 @@ func (a *Appliance) Run(ctx context.Context) error {
 		return err
 	}
 	cause := s.wait()
-	if err := sdnotify.Stopping(); err != nil {
-		a.cfg.Logger.Warn("systemd was not told", slog.Any("err", err))
-	}
 	if ctx.Err() == nil {
 		return cause
 	}

@@ -12,3 +12,8 @@ third_party/tools/nfpm: tools.mod
 test-deb: deb ## install, run, upgrade, remove and purge the package in a clean Debian
 	$(call install-debs,debootstrap)
 	@bash systemd/deb/test
+
+.PHONY: test-boot
+test-boot: deb ## boot a Debian in a virtual machine: install, kill, set the clock, reboot, cut the power
+	$(call install-debs,debootstrap qemu-system-x86 qemu-utils e2fsprogs)
+	@bash systemd/boot/test

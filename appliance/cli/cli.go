@@ -26,6 +26,8 @@ type Env struct {
 	Version        string
 	// Executable is the path of the running program; the sidecars and what ships with it are found beside it.
 	Executable string
+	// Reload returns what tells that the settings are to be read again; nil: nothing does.
+	Reload func() <-chan os.Signal
 	// Commands are further verbs: options of the command line library that add them.
 	Commands []kong.Option
 }
@@ -75,21 +77,30 @@ type grammar struct {
 // Run executes a command until it ends or ctx does. The error is for the person who typed it.
 func Run(ctx context.Context, env Env) error {
 	var g grammar
-	var files []string
-	if strings.HasPrefix(env.Executable, "/usr/") {
-		files = append(files, packagedSettings)
-	}
-	parser, err := kong.New(&g, kong.Name("vedette"), kong.Description("Watches cameras and remembers what it saw."),
-		kong.Configuration(yamlSettings, files...), kong.UsageOnError(), kong.Writers(env.Stdout, env.Stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&env, &g), kong.OptionFunc(env.extend))
+	kctx, err := env.parse(ctx, &g)
 	if err != nil {
-		return fmt.Errorf("command line: %w", err)
-	}
-	kctx, err := parser.Parse(env.Args)
-	if err != nil {
-		return fmt.Errorf("%w (vedette --help lists everything)", err)
+		return err
 	}
 	return kctx.Run(commandName(kctx.Command()))
+}
+
+// parse reads the command line, the environment and the settings' file.
+func (e *Env) parse(ctx context.Context, g *grammar) (*kong.Context, error) {
+	var files []string
+	if strings.HasPrefix(e.Executable, "/usr/") {
+		files = append(files, packagedSettings)
+	}
+	parser, err := kong.New(g, kong.Name("vedette"), kong.Description("Watches cameras and remembers what it saw."),
+		kong.Configuration(yamlSettings, files...), kong.UsageOnError(), kong.Writers(e.Stdout, e.Stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(e, g), kong.OptionFunc(e.extend))
+	if err != nil {
+		return nil, fmt.Errorf("command line: %w", err)
+	}
+	kctx, err := parser.Parse(e.Args)
+	if err != nil {
+		return nil, fmt.Errorf("%w (vedette --help lists everything)", err)
+	}
+	return kctx, nil
 }
 
 // commandName is the command that was typed, without its arguments' values.
@@ -140,7 +151,6 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 	return appliance.Config{
 		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
-		Logger: slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: g.LogLevel})),
 	}, nil
 }
 
@@ -170,15 +180,19 @@ type runCommand struct {
 
 // Run runs all three processes until ctx ends.
 func (c *runCommand) Run(ctx context.Context, env *Env, g *grammar) error {
+	return keepServing(ctx, env, g, func(g *grammar) (appliance.Config, error) { return g.Run.appliance(env, g) })
+}
+
+func (c *runCommand) appliance(env *Env, g *grammar) (appliance.Config, error) {
 	cfg, err := c.config(env, g)
 	if err != nil {
-		return err
+		return cfg, err
 	}
 	cfg.Sidecars = &appliance.Sidecars{
 		Dir: filepath.Dir(env.Executable), ONNXRuntime: c.Onnxruntime,
 		InferHTTP: c.InferHTTP, InferGRPC: c.InferGRPC, InferMetrics: c.InferMetrics, Output: env.Stderr,
 	}
-	return appliance.New(cfg).Run(ctx)
+	return cfg, nil
 }
 
 type serveCommand struct {
@@ -190,10 +204,14 @@ type serveCommand struct {
 
 // Run runs the appliance until ctx ends.
 func (c *serveCommand) Run(ctx context.Context, env *Env, g *grammar) error {
+	return keepServing(ctx, env, g, func(g *grammar) (appliance.Config, error) { return g.Serve.appliance(env, g) })
+}
+
+func (c *serveCommand) appliance(env *Env, g *grammar) (appliance.Config, error) {
 	cfg, err := c.config(env, g)
 	if err != nil {
-		return err
+		return cfg, err
 	}
 	cfg.IngestSocket, cfg.InferSocket, cfg.InferDoor = c.IngestSocket, c.InferSocket, c.InferMemory
-	return appliance.New(cfg).Run(ctx)
+	return cfg, nil
 }

@@ -20,12 +20,20 @@ func main() {
 
 	executable, err := os.Executable()
 	if err == nil {
-		err = cli.Run(ctx, cli.Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version(), Executable: executable, Commands: tools(executable)})
+		err = cli.Run(ctx, cli.Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version(), Executable: executable, Reload: hangups, Commands: tools(executable)})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vedette:", err)
 		os.Exit(1)
 	}
+}
+
+// hangups are the SIGHUPs from now on: they ask for the settings to be read again ("systemctl reload vedette"). Commands
+// that do not ask for them end by one, as any does whose terminal goes.
+func hangups() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return c
 }
 
 func version() string {
