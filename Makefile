@@ -162,6 +162,10 @@ faults: deps-test ## let FAULTS (default 1000) scripted cameras fail and recover
 damaged: deps-test ## decode VARIANTS (default 10000) damaged streams
 	@go test -count=1 -v -timeout 0 -run Damaged ./internal/av -args -variants $(or $(VARIANTS),10000) | grep -E '(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
 
+.PHONY: soak-infer
+soak-infer: deps-test ## ask the inference server REQUESTS (default 1000000) times in every way and look at what it holds
+	@go test -count=1 -v -timeout 0 -run 'TestSoak$$' ./infer/server -args -requests $(or $(REQUESTS),1000000) | grep -E '(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
+
 .PHONY: screenshot
 screenshot: build deps-test ## take the README's picture of the dashboard again
 	@node $(BROWSER_LOCK)/screenshot.mjs docs/dashboard.jpg

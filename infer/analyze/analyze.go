@@ -1,18 +1,21 @@
-// Package analyze finds the configuration under which a server runs a model best: it loads the model with one
-// configuration after the other, measures each under load, and keeps what is within the limits.
+// Package analyze finds the configuration under which a server runs models best: it loads them with one configuration
+// after the other, measures each under load, and keeps what is within the limits.
 package analyze
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vedette/vedette/api/inference"
@@ -21,63 +24,74 @@ import (
 	"github.com/vedette/vedette/infer/v2client"
 )
 
-// Config says what to try. Load.Model and Load.GRPC are required; the server must be in explicit mode. A list left
-// empty is not varied.
+// Config says what to try. Models and Load.GRPC are required; the server must be in explicit mode. A list left empty
+// is not varied.
 type Config struct {
-	// Load is how requests are sent; its Concurrency and Batch are varied.
+	// Models are asked, all at once. Of an ensemble the models of its steps are varied.
+	Models []string
+	// Load is how requests are sent; its Model, Concurrency and Batch are varied.
 	Load perf.Config
-	// Metrics is the server's metrics address, host:port; empty: memory is not measured.
-	Metrics string
+	// Memory tells how much memory the server's process has, in bytes; nil: it is not measured.
+	Memory func(context.Context) (int64, error)
 
 	Instances   []int           // loaded copies of the model
 	Threads     []int           // of ONNX Runtime within one execution
 	MaxBatches  []int           // the largest batch the server makes
 	Delays      []time.Duration // that a request may wait for a batch
-	Concurrency []int           // requests under way; empty: 1, 4 and 16
+	Concurrency []int           // requests under way, for each model asked; empty: 1, 4 and 16
 	Batches     []int           // the batch dimension of each request; empty: 1
 
-	// MaxLatency bounds p99; 0: it may take as long as it takes. MaxMemory bounds the server's memory, in bytes; 0: no bound.
+	// MaxLatency bounds every model's p99; 0: it may take as long as it takes. MaxMemory bounds the server's memory, in
+	// bytes; 0: no bound.
 	MaxLatency time.Duration
 	MaxMemory  int64
 
 	// Checkpoint is the file that keeps what was measured, so that a run that was cut off goes on where it was; empty: none.
 	Checkpoint string
-	// Progress is told every point, measured or remembered; nil: nobody watches.
-	Progress func(done, total int, p Point)
+	// Progress is told every point, measured or remembered, and how many there will be as far as is known; nil: nobody watches.
+	Progress func(done, total int, p *Point)
 }
 
 // Settings are what is varied of a model's configuration; 0 (and a negative delay) leaves it as it is.
 type Settings struct {
+	Model                        string
 	Instances, Threads, MaxBatch int
 	Delay                        time.Duration
 }
 
 // Point is one measurement.
 type Point struct {
-	Settings
+	// Settings are those of every model that is varied.
+	Settings []Settings
 
 	Concurrency, Batch int
-	Throughput         float64 // inferences a second
-	P50, P99           time.Duration
-	Memory             int64 // of the server, bytes; 0: unknown
-	Errors             int
+	// Throughput is the sum of the models asked, inferences a second; P50 and P99 are the slowest one's.
+	Throughput float64
+	P50, P99   time.Duration
+	// Shares are each model's throughput, in the order they were given.
+	Shares []float64
+	Memory int64 // of the server, bytes; 0: unknown
+	Errors int
 	// Fault is why the server did not take the settings; empty: it did.
 	Fault string
 }
 
 // Report is what was found.
 type Report struct {
-	Model  string
-	Points []Point
-	// Best is the fastest point within the limits; nil: there is none.
+	Models []string
+	Points []*Point
+	// Best is the fastest point within the limits; nil: there is none. Of several models asked at once, the fastest is the one
+	// with the largest sum of throughputs, each against its own at the first point, so that a quick model does not outweigh
+	// a slow one.
 	Best *Point
-	// Config is the model's configuration with the best point's settings.
-	Config *inference.ModelConfig
+	// Configs are the configurations of the models that were varied, with the best point's settings.
+	Configs []*inference.ModelConfig
 }
 
-// Run measures everything and leaves the model as it is on disk.
+// Run measures everything and leaves the models as they are on disk. One model is tried in every combination. Several
+// are varied in turns, each while the others keep their best, until a turn of all changes nothing.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	if cfg.Load.Model == "" || cfg.Load.GRPC == "" {
+	if len(cfg.Models) == 0 || cfg.Load.GRPC == "" {
 		return nil, errors.New("analyze: a model and the gRPC address of its server must be given")
 	}
 	client, err := v2client.New(cfg.Load.GRPC, v2client.Config{})
@@ -85,20 +99,23 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	if err := load(ctx, client, cfg.Load.Model, nil); err != nil {
-		return nil, fmt.Errorf("load model %q (the server must run with --model-control-mode=explicit): %w", cfg.Load.Model, err)
+	s := &sweep{cfg: &cfg, client: client}
+	for _, model := range cfg.Models {
+		if err := load(ctx, client, model, nil); err != nil {
+			return nil, fmt.Errorf("load model %q (the server must run with --model-control-mode=explicit): %w", model, err)
+		}
+		if err := s.subject(ctx, model); err != nil {
+			return nil, err
+		}
 	}
-	resp, err := client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: cfg.Load.Model})
-	if err != nil {
-		return nil, fmt.Errorf("describe model %q: %w", cfg.Load.Model, err)
-	}
-	s := &sweep{cfg: &cfg, client: client, original: resp.GetConfig()}
-	if s.kept, err = restore(cfg.Checkpoint, s.original); err != nil {
+	if s.kept, err = restore(cfg.Checkpoint, cfg.Models, s.subjects); err != nil {
 		return nil, err
 	}
 	err = s.run(ctx)
-	if e := load(context.WithoutCancel(ctx), client, cfg.Load.Model, nil); err == nil && e != nil {
-		err = fmt.Errorf("load model %q as it was: %w", cfg.Load.Model, e)
+	for i := range s.subjects {
+		if e := s.put(context.WithoutCancel(ctx), i, asItIs(s.subjects[i])); err == nil && e != nil {
+			err = fmt.Errorf("load model %q as it was: %w", s.subjects[i].GetName(), e)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -121,10 +138,33 @@ func load(ctx context.Context, c *v2client.Client, model string, conf *inference
 type sweep struct {
 	cfg      *Config
 	client   *v2client.Client
-	original *inference.ModelConfig
+	subjects []*inference.ModelConfig // the models that are varied, as they are
+	loaded   []Settings               // what each of them is loaded with
 	kept     *checkpoint
-	points   []Point
+	points   []*Point
+	best     *Point
 }
+
+// subject adds what is varied for a model: itself, or the models of its steps.
+func (s *sweep) subject(ctx context.Context, model string) error {
+	resp, err := s.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: model})
+	if err != nil {
+		return fmt.Errorf("describe model %q: %w", model, err)
+	}
+	c := resp.GetConfig()
+	for _, step := range c.GetEnsembleScheduling().GetStep() {
+		if err := s.subject(ctx, step.GetModelName()); err != nil {
+			return err
+		}
+	}
+	if c.GetEnsembleScheduling() != nil || slices.ContainsFunc(s.subjects, func(o *inference.ModelConfig) bool { return o.GetName() == c.GetName() }) {
+		return nil
+	}
+	s.subjects, s.loaded = append(s.subjects, c), append(s.loaded, asItIs(c))
+	return nil
+}
+
+func asItIs(c *inference.ModelConfig) Settings { return Settings{Model: c.GetName(), Delay: -1} }
 
 func orOne[T any](list []T, one ...T) []T {
 	if len(list) == 0 {
@@ -133,20 +173,16 @@ func orOne[T any](list []T, one ...T) []T {
 	return list
 }
 
-// plan lists what is to be measured, settings by settings.
-func (s *sweep) plan() [][]Point {
-	var out [][]Point
+// settings lists what a model is tried with: those that make a difference to it.
+func (s *sweep) settings(c *inference.ModelConfig) []Settings {
+	var out []Settings
 	for _, instances := range orOne(s.cfg.Instances, 0) {
 		for _, threads := range orOne(s.cfg.Threads, 0) {
 			for _, batch := range orOne(s.cfg.MaxBatches, 0) {
 				for _, delay := range orOne(s.cfg.Delays, -1) {
-					var points []Point
-					for _, n := range orOne(s.cfg.Concurrency, 1, 4, 16) {
-						for _, b := range orOne(s.cfg.Batches, 1) {
-							points = append(points, Point{Settings: Settings{instances, threads, batch, delay}, Concurrency: n, Batch: b})
-						}
+					if set := lean(c, Settings{c.GetName(), instances, threads, batch, delay}); !slices.Contains(out, set) {
+						out = append(out, set)
 					}
-					out = append(out, points)
 				}
 			}
 		}
@@ -154,56 +190,137 @@ func (s *sweep) plan() [][]Point {
 	return out
 }
 
-func (s *sweep) run(ctx context.Context) error {
-	plan := s.plan()
-	total := 0
-	for _, points := range plan {
-		total += len(points)
+// lean leaves out of settings what does not change the model's configuration.
+func lean(c *inference.ModelConfig, set Settings) Settings {
+	config := modelconfig.AppendJSON(nil, with(c, set))
+	for _, without := range []func(*Settings){
+		func(s *Settings) { s.Instances = 0 }, func(s *Settings) { s.Threads = 0 },
+		func(s *Settings) { s.MaxBatch = 0 }, func(s *Settings) { s.Delay = -1 },
+	} {
+		less := set
+		if without(&less); bytes.Equal(config, modelconfig.AppendJSON(nil, with(c, less))) {
+			set = less
+		}
 	}
-	for _, points := range plan {
-		loaded, fault := false, ""
-		for _, p := range points {
-			if known, ok := s.kept.find(p); ok {
-				p = known
-			} else {
-				if !loaded {
-					loaded = true
-					if err := load(ctx, s.client, s.cfg.Load.Model, s.with(p.Settings)); err != nil {
-						if ctx.Err() != nil {
-							return context.Cause(ctx)
-						}
-						fault = err.Error()
-					}
+	return set
+}
+
+func (s *sweep) run(ctx context.Context) error {
+	start := make([]Settings, len(s.subjects))
+	lists := make([][]Settings, len(s.subjects))
+	left := 0
+	for i, c := range s.subjects {
+		start[i], lists[i] = asItIs(c), s.settings(c)
+		left += len(lists[i])
+	}
+	if len(s.subjects) == 1 {
+		for k, set := range lists[0] {
+			if err := s.try(ctx, []Settings{set}, left-k-1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := s.try(ctx, start, left); err != nil {
+		return err
+	}
+	for changed := true; changed; {
+		changed = false
+		rest := left
+		for i := range s.subjects {
+			current := start
+			if s.best != nil {
+				current = s.best.Settings
+			}
+			before := s.best
+			for _, set := range lists[i] {
+				rest--
+				all := slices.Clone(current)
+				if all[i] = set; s.tried(all) {
+					continue
 				}
-				if p.Fault = fault; fault == "" {
-					if err := s.measure(ctx, &p); err != nil {
-						return err
-					}
-				}
-				if err := s.kept.add(p); err != nil {
+				if err := s.try(ctx, all, rest); err != nil {
 					return err
 				}
 			}
-			s.points = append(s.points, p)
-			if s.cfg.Progress != nil {
-				s.cfg.Progress(len(s.points), total, p)
-			}
+			changed = changed || s.best != before
 		}
 	}
 	return nil
 }
 
-// with is the model's configuration with settings.
-func (s *sweep) with(set Settings) *inference.ModelConfig {
-	c, ok := proto.Clone(s.original).(*inference.ModelConfig)
-	if !ok {
-		return s.original // cannot be: a clone is of its original's type
+func (s *sweep) tried(set []Settings) bool {
+	return slices.ContainsFunc(s.points, func(p *Point) bool { return slices.Equal(p.Settings, set) })
+}
+
+// try measures settings under every load; left more settings are known to follow.
+func (s *sweep) try(ctx context.Context, set []Settings, left int) error {
+	var points []*Point
+	for _, n := range orOne(s.cfg.Concurrency, 1, 4, 16) {
+		for _, b := range orOne(s.cfg.Batches, 1) {
+			points = append(points, &Point{Settings: set, Concurrency: n, Batch: b})
+		}
 	}
+	total := len(s.points) + (left+1)*len(points)
+	ready, fault := false, ""
+	for _, p := range points {
+		if known := s.kept.find(p); known != nil {
+			p = known
+		} else {
+			for i := 0; i < len(set) && !ready && fault == ""; i++ {
+				if err := s.put(ctx, i, set[i]); err != nil {
+					if ctx.Err() != nil {
+						return context.Cause(ctx)
+					}
+					fault = err.Error()
+				}
+			}
+			ready = fault == ""
+			if p.Fault = fault; fault == "" {
+				if err := s.measure(ctx, p); err != nil {
+					return err
+				}
+			}
+			if err := s.kept.add(p); err != nil {
+				return err
+			}
+		}
+		s.points = append(s.points, p)
+		if s.cfg.within(p) && (s.best == nil || s.score(p) > s.score(s.best) || (s.score(p) == s.score(s.best) && p.P99 < s.best.P99)) {
+			s.best = p
+		}
+		if s.cfg.Progress != nil {
+			s.cfg.Progress(len(s.points), total, p)
+		}
+	}
+	return nil
+}
+
+// put loads a model with settings unless it has them.
+func (s *sweep) put(ctx context.Context, i int, set Settings) error {
+	if s.loaded[i] == set {
+		return nil
+	}
+	conf := with(s.subjects[i], set)
+	if set == asItIs(s.subjects[i]) {
+		conf = nil
+	}
+	s.loaded[i] = Settings{} // unknown if this fails
+	if err := load(ctx, s.client, set.Model, conf); err != nil {
+		return err
+	}
+	s.loaded[i] = set
+	return nil
+}
+
+// with is a model's configuration with settings; what does not concern the model is left out.
+func with(original *inference.ModelConfig, set Settings) *inference.ModelConfig {
+	c := proto.CloneOf(original)
 	if set.Instances > 0 && len(c.GetInstanceGroup()) > 0 {
 		c.InstanceGroup = c.InstanceGroup[:1]
 		c.InstanceGroup[0].Count = int32(set.Instances)
 	}
-	if set.Threads > 0 {
+	if set.Threads > 0 && c.GetBackend() == "onnxruntime" {
 		if c.Parameters == nil {
 			c.Parameters = make(map[string]*inference.ModelParameter)
 		}
@@ -215,7 +332,7 @@ func (s *sweep) with(set Settings) *inference.ModelConfig {
 			d.PreferredBatchSize = nil // those of another size
 		}
 	}
-	if set.Delay >= 0 && c.GetSequenceBatching() == nil && c.GetEnsembleScheduling() == nil {
+	if set.Delay >= 0 && c.GetSequenceBatching() == nil && c.GetMaxBatchSize() > 0 {
 		if c.GetDynamicBatching() == nil {
 			c.SchedulingChoice = &inference.ModelConfig_DynamicBatching{DynamicBatching: &inference.ModelDynamicBatching{}}
 		}
@@ -224,24 +341,57 @@ func (s *sweep) with(set Settings) *inference.ModelConfig {
 	return c
 }
 
+// measure asks every model at once.
 func (s *sweep) measure(ctx context.Context, p *Point) error {
-	load := s.cfg.Load
-	load.Concurrency, load.Batch = p.Concurrency, p.Batch
-	res, err := perf.Run(ctx, load)
-	if err != nil {
+	results := make([]*perf.Result, len(s.cfg.Models))
+	g, loading := errgroup.WithContext(ctx)
+	for i, model := range s.cfg.Models {
+		g.Go(func() error {
+			l := s.cfg.Load
+			l.Model, l.Concurrency, l.Batch = model, p.Concurrency, p.Batch
+			if len(s.cfg.Models) > 1 {
+				l.Stability = 1e-9 // all for the same time, so that none is measured alone
+			}
+			var err error
+			results[i], err = perf.Run(loading, l)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return err
 	}
-	p.Throughput, p.P50, p.P99, p.Errors = res.Throughput, res.Latency.P50, res.Latency.P99, res.Errors
-	if s.cfg.Metrics != "" {
-		if p.Memory, err = memory(ctx, s.cfg.Metrics); err != nil {
+	for _, r := range results {
+		p.Throughput += r.Throughput
+		p.Shares = append(p.Shares, r.Throughput)
+		p.P50, p.P99 = max(p.P50, r.Latency.P50), max(p.P99, r.Latency.P99)
+		p.Errors += r.Errors
+	}
+	if s.cfg.Memory != nil {
+		var err error
+		if p.Memory, err = s.cfg.Memory(ctx); err != nil {
 			return fmt.Errorf("measure the server's memory: %w", err)
 		}
 	}
 	return nil
 }
 
-// memory asks how much the server's process has.
-func memory(ctx context.Context, address string) (int64, error) {
+// score is what is looked for the most of.
+func (s *sweep) score(p *Point) float64 {
+	first := s.points[0]
+	if len(p.Shares) < 2 || len(first.Shares) < len(p.Shares) {
+		return p.Throughput
+	}
+	sum := 0.0
+	for i, v := range p.Shares {
+		if first.Shares[i] > 0 {
+			sum += v / first.Shares[i]
+		}
+	}
+	return sum
+}
+
+// metricsMemory asks a server's metrics how much memory its process has.
+func metricsMemory(ctx context.Context, address string) (int64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
 		return 0, err
@@ -262,21 +412,17 @@ func memory(ctx context.Context, address string) (int64, error) {
 }
 
 // within tells whether a point keeps to the limits.
-func (c *Config) within(p Point) bool {
+func (c *Config) within(p *Point) bool {
 	return p.Fault == "" && p.Errors == 0 && p.Throughput > 0 &&
 		(c.MaxLatency <= 0 || p.P99 <= c.MaxLatency) && (c.MaxMemory <= 0 || (p.Memory > 0 && p.Memory <= c.MaxMemory))
 }
 
 func (s *sweep) report() *Report {
-	r := &Report{Model: s.cfg.Load.Model, Points: s.points}
-	for i := range r.Points {
-		p := &r.Points[i]
-		if s.cfg.within(*p) && (r.Best == nil || p.Throughput > r.Best.Throughput || (p.Throughput == r.Best.Throughput && p.P99 < r.Best.P99)) {
-			r.Best = p
-		}
-	}
+	r := &Report{Models: s.cfg.Models, Points: s.points, Best: s.best}
 	if r.Best != nil {
-		r.Config = s.with(r.Best.Settings)
+		for i, set := range r.Best.Settings {
+			r.Configs = append(r.Configs, with(s.subjects[i], set))
+		}
 	}
 	return r
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/modelconfig"
@@ -15,14 +17,17 @@ import (
 type checkpoint struct {
 	path string
 
-	Model  string          `json:"model"`
-	Config json.RawMessage `json:"config"` // as it is on disk: points are of no use for another
-	Points []Point         `json:"points"`
+	Models  []string          `json:"models"`
+	Configs []json.RawMessage `json:"configs"` // as they are on disk: points are of no use for others
+	Points  []*Point          `json:"points"`
 }
 
 // restore opens a checkpoint, or begins it.
-func restore(path string, original *inference.ModelConfig) (*checkpoint, error) {
-	c := &checkpoint{path: path, Model: original.GetName(), Config: modelconfig.AppendJSON(nil, original)}
+func restore(path string, models []string, subjects []*inference.ModelConfig) (*checkpoint, error) {
+	c := &checkpoint{path: path, Models: models}
+	for _, s := range subjects {
+		c.Configs = append(c.Configs, modelconfig.AppendJSON(nil, s))
+	}
 	if path == "" {
 		return c, nil
 	}
@@ -37,23 +42,24 @@ func restore(path string, original *inference.ModelConfig) (*checkpoint, error) 
 	if err := json.Unmarshal(text, old); err != nil {
 		return nil, fmt.Errorf("read checkpoint %s: %w", path, err)
 	}
-	if old.Model != c.Model || string(old.Config) != string(c.Config) {
-		return nil, fmt.Errorf("checkpoint %s is of model %q with another configuration: remove it, or name another file", path, old.Model)
+	same := func(a, b json.RawMessage) bool { return string(a) == string(b) }
+	if !slices.Equal(old.Models, c.Models) || !slices.EqualFunc(old.Configs, c.Configs, same) {
+		return nil, fmt.Errorf("checkpoint %s is of %s with another configuration: remove it, or name another file", path, strings.Join(old.Models, ", "))
 	}
 	return old, nil
 }
 
-// find looks for the point that was measured with what p asks for.
-func (c *checkpoint) find(p Point) (Point, bool) {
+// find looks for the point that was measured with what p asks for; nil: there is none.
+func (c *checkpoint) find(p *Point) *Point {
 	for _, k := range c.Points {
-		if k.Settings == p.Settings && k.Concurrency == p.Concurrency && k.Batch == p.Batch {
-			return k, true
+		if slices.Equal(k.Settings, p.Settings) && k.Concurrency == p.Concurrency && k.Batch == p.Batch {
+			return k
 		}
 	}
-	return p, false
+	return nil
 }
 
-func (c *checkpoint) add(p Point) error {
+func (c *checkpoint) add(p *Point) error {
 	c.Points = append(c.Points, p)
 	if c.path == "" {
 		return nil

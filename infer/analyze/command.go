@@ -17,8 +17,10 @@ import (
 
 // Command is the verb of the command line: its fields are its flags, tagged for the command line library.
 type Command struct {
-	Model   string   `short:"m" required:"" placeholder:"NAME" help:"Model to try configurations of."`
-	URL     string   `short:"u" name:"url" default:"127.0.0.1:8001" placeholder:"ADDR" help:"gRPC address of a server in explicit mode (${default})."`
+	Models  []string `short:"m" name:"model" required:"" placeholder:"NAME" help:"Model to try configurations of; several, or given several times, are asked at once. Of an ensemble the models of its steps are varied."`
+	Roots   []string `name:"model-repository" type:"path" placeholder:"DIR" help:"Start a server with this repository, and end it afterwards; may be given several times."`
+	Server  string   `type:"path" placeholder:"FILE" help:"The program to start; vedette-infer beside this one by default."`
+	URL     string   `short:"u" name:"url" default:"127.0.0.1:8001" placeholder:"ADDR" help:"Or else the gRPC address of a server in explicit mode (${default})."`
 	Metrics string   `placeholder:"ADDR" help:"Its metrics address, to measure memory."`
 	Shape   []string `placeholder:"NAME:D,D" sep:"none" help:"Dimensions of an input that the model leaves open; may be given several times."`
 
@@ -35,7 +37,7 @@ type Command struct {
 	Interval   time.Duration `name:"measurement-interval" default:"2s" help:"Length of a measurement window (${default})."`
 	Trials     int           `name:"max-trials" default:"6" help:"Windows before a measurement that does not settle is taken as it is (${default})."`
 	Checkpoint string        `type:"path" placeholder:"FILE" help:"Keeps what was measured; checkpoint.json in the output folder by default."`
-	Out        string        `short:"o" type:"path" default:"analysis" placeholder:"DIR" help:"Folder of config.pbtxt and report.html (${default})."`
+	Out        string        `short:"o" type:"path" default:"analysis" placeholder:"DIR" help:"Folder of report.html and config.pbtxt, in a folder for each model where there are several (${default})."`
 }
 
 // Run tries everything, tells w how far it is, and writes the result.
@@ -47,6 +49,14 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	if err := os.MkdirAll(c.Out, 0o750); err != nil {
 		return fmt.Errorf("make the output folder: %w", err)
 	}
+	if len(c.Roots) > 0 {
+		own, err := startServer(ctx, c.Server, c.Roots, filepath.Join(c.Out, "server.log"))
+		if err != nil {
+			return err
+		}
+		defer own.stop()
+		cfg.Load.GRPC, cfg.Memory = own.address, own.memory
+	}
 	report, err := Run(ctx, cfg)
 	if err != nil {
 		return err
@@ -55,18 +65,30 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	if err := report.WriteHTML(&html); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(c.Out, "report.html"), html.Bytes(), 0o640); err != nil {
+	written := []string{filepath.Join(c.Out, "report.html")}
+	if err := os.WriteFile(written[0], html.Bytes(), 0o640); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	if report.Best == nil {
-		return fmt.Errorf("no configuration that was tried keeps to the limits: %s tells how far off they are", filepath.Join(c.Out, "report.html"))
+		return fmt.Errorf("no configuration that was tried keeps to the limits: %s tells how far off they are", written[0])
 	}
-	if err := os.WriteFile(filepath.Join(c.Out, "config.pbtxt"), modelconfig.Print(report.Config), 0o640); err != nil {
-		return fmt.Errorf("write the configuration: %w", err)
+	for _, conf := range report.Configs {
+		dir := c.Out
+		if len(report.Configs) > 1 {
+			dir = filepath.Join(c.Out, conf.GetName())
+			if err := os.MkdirAll(dir, 0o750); err != nil {
+				return fmt.Errorf("write the configuration: %w", err)
+			}
+		}
+		path := filepath.Join(dir, "config.pbtxt")
+		if err := os.WriteFile(path, modelconfig.Print(conf), 0o640); err != nil {
+			return fmt.Errorf("write the configuration: %w", err)
+		}
+		written = append(written, path)
 	}
 	b := report.Best
-	_, err = fmt.Fprintf(w, "best: %v, %d under way: %.1f inferences/s, p99 %s ms\nwritten: %s and %s\n", b.Settings, b.Concurrency, b.Throughput, millis(b.P99),
-		filepath.Join(c.Out, "config.pbtxt"), filepath.Join(c.Out, "report.html"))
+	_, err = fmt.Fprintf(w, "best: %s, %d under way: %.1f inferences/s, p99 %s ms\nwritten: %s\n", b.Label(), b.Concurrency, b.Throughput, millis(b.P99),
+		strings.Join(written, ", "))
 	return err
 }
 
@@ -75,14 +97,20 @@ func (c *Command) config(w io.Writer) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	if c.Memory > 0 && c.Metrics == "" {
+	if c.Memory > 0 && c.Metrics == "" && len(c.Roots) == 0 {
 		return Config{}, errors.New("--memory-budget needs --metrics: the server tells its memory there")
 	}
+	if len(c.Roots) > 0 && c.Metrics != "" {
+		return Config{}, errors.New("--metrics is for a server that runs already, --model-repository for one of its own")
+	}
 	cfg := Config{
-		Load:    perf.Config{Model: c.Model, GRPC: c.URL, Shapes: shapes, Window: c.Interval, MaxWindows: c.Trials},
-		Metrics: c.Metrics, Instances: c.Instances, Threads: c.Threads, MaxBatches: c.MaxBatches, Delays: c.Delays,
+		Models: c.Models, Load: perf.Config{GRPC: c.URL, Shapes: shapes, Window: c.Interval, MaxWindows: c.Trials},
+		Instances: c.Instances, Threads: c.Threads, MaxBatches: c.MaxBatches, Delays: c.Delays,
 		Concurrency: c.Concurrency, Batches: c.Batches, MaxLatency: time.Duration(c.Latency * float64(time.Millisecond)), MaxMemory: c.Memory << 20,
 		Checkpoint: c.Checkpoint,
+	}
+	if c.Metrics != "" {
+		cfg.Memory = func(ctx context.Context) (int64, error) { return metricsMemory(ctx, c.Metrics) }
 	}
 	if cfg.Checkpoint == "" {
 		cfg.Checkpoint = filepath.Join(c.Out, "checkpoint.json")
@@ -95,12 +123,12 @@ func (c *Command) config(w io.Writer) (Config, error) {
 		}
 	}
 	const bar = 20
-	cfg.Progress = func(done, total int, p Point) {
+	cfg.Progress = func(done, total int, p *Point) {
 		said := fmt.Sprintf("%.1f inferences/s, p99 %s ms", p.Throughput, millis(p.P99))
 		if p.Fault != "" {
 			said = p.Fault
 		}
-		_, _ = fmt.Fprintf(w, "[%-*s] %d/%d  %v, %d under way: %s\n", bar, strings.Repeat("=", bar*done/total), done, total, p.Settings, p.Concurrency, said)
+		_, _ = fmt.Fprintf(w, "[%-*s] %d/%d  %s, %d under way: %s\n", bar, strings.Repeat("=", bar*done/total), done, total, p.Label(), p.Concurrency, said)
 	}
 	return cfg, nil
 }

@@ -27,7 +27,7 @@ parameters { key: "execute_delay_ms" value { string_value: "4" } }
 	r := start(t, "--model-repository", repository(t, models), "--model-control-mode=explicit", "--load-model=slow")
 	dir := filepath.Join(t.TempDir(), "out")
 	c := analyze.Command{
-		Model: "slow", URL: r.at("gRPC"), Metrics: r.at("metrics"), Instances: []int{1, 4}, Concurrency: []int{4}, Batches: []int{1},
+		Models: []string{"slow"}, URL: r.at("gRPC"), Metrics: r.at("metrics"), Instances: []int{1, 4}, Concurrency: []int{4}, Batches: []int{1},
 		Interval: 60 * time.Millisecond, Trials: 3, Out: dir, Memory: 1 << 20,
 	}
 	var out bytes.Buffer
@@ -80,6 +80,61 @@ parameters { key: "execute_delay_ms" value { string_value: "4" } }
 	}
 }
 
+func TestAnalyzeVariesSeveralModelsAndTheStepsOfAnEnsembleOnAServerOfItsOwn(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "server")
+	script := "#!/bin/sh\n" + asServer + "=\"$(printf '%s\\n' \"$@\" --onnxruntime '" + library() + "')\" exec '" + os.Args[0] + "'\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	models := testModels()
+	one := identityModel + "instance_group [ { kind: KIND_CPU count: 1 } ]"
+	slow := one + `parameters { key: "execute_delay_ms" value { string_value: "20" } }`
+	for _, c := range []struct {
+		name          string
+		asked         []string
+		plain, plain2 string
+		want          string
+	}{
+		{"several models", []string{"plain", "plain2"}, slow, slow, "plain: 3 instances; plain2: 3 instances,"},
+		{"an ensemble", []string{"chain"}, one, slow, "plain2: 3 instances,"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "out")
+			models["plain/config.pbtxt"], models["plain2/config.pbtxt"] = c.plain, c.plain2
+			a := analyze.Command{
+				Models: c.asked, Roots: []string{repository(t, models)}, Server: program, Instances: []int{1, 3}, Threads: []int{1, 2}, Concurrency: []int{4}, Batches: []int{1},
+				Shape: []string{"INPUT0:4", "IN:4"}, Interval: 100 * time.Millisecond, Trials: 3, Out: dir, Memory: 1 << 20,
+			}
+			var out bytes.Buffer
+			if err := a.Run(t.Context(), &out); err != nil {
+				log, _ := os.ReadFile(filepath.Join(dir, "server.log"))
+				t.Fatalf("%v\n%s\n%s", err, &out, log)
+			}
+			// Threads concern neither model, so that there are four combinations at most.
+			_, best, _ := strings.Cut(out.String(), "best: ")
+			if !strings.Contains(best, c.want) || strings.Count(out.String(), "p99") > 5 {
+				t.Errorf("got\n%s", &out)
+			}
+			text, err := os.ReadFile(filepath.Join(dir, "plain2", "config.pbtxt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if conf, err := modelconfig.Parse(text); err != nil || conf.GetInstanceGroup()[0].GetCount() != 3 {
+				t.Errorf("got %v, %v", conf, err)
+			}
+			if html, err := os.ReadFile(filepath.Join(dir, "report.html")); err != nil || !bytes.Contains(html, []byte("Throughput and memory")) {
+				t.Errorf("%v in\n%s", err, html)
+			}
+			// What was measured is remembered: nothing is measured again.
+			begin, first := time.Now(), out.String()
+			out.Reset()
+			if err := a.Run(t.Context(), &out); err != nil || out.String() != first {
+				t.Errorf("after %v: %v\n%s", time.Since(begin), err, &out)
+			}
+		})
+	}
+}
+
 func TestAnalyzeSaysWhatItNeeds(t *testing.T) {
 	r := start(t, "--model-repository", repository(t, testModels()))
 	for _, c := range []struct {
@@ -87,9 +142,11 @@ func TestAnalyzeSaysWhatItNeeds(t *testing.T) {
 		command analyze.Command
 		want    string
 	}{
-		{"a server that is not in explicit mode", analyze.Command{Model: "plain", URL: r.at("gRPC")}, "--model-control-mode=explicit"},
-		{"memory without metrics", analyze.Command{Model: "plain", Memory: 1}, "needs --metrics"},
-		{"no instances", analyze.Command{Model: "plain", Instances: []int{0}}, "0 is not at least 1"},
+		{"a server that is not in explicit mode", analyze.Command{Models: []string{"plain"}, URL: r.at("gRPC")}, "--model-control-mode=explicit"},
+		{"memory without metrics", analyze.Command{Models: []string{"plain"}, Memory: 1}, "needs --metrics"},
+		{"a server that cannot be started", analyze.Command{Models: []string{"plain"}, Roots: []string{"/"}, Server: "/none"}, "--server names the program"},
+		{"a server that ends", analyze.Command{Models: []string{"plain"}, Roots: []string{"/"}, Server: "/bin/false"}, "it ended at once"},
+		{"no instances", analyze.Command{Models: []string{"plain"}, Instances: []int{0}}, "0 is not at least 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.command.Out = t.TempDir()

@@ -30,7 +30,16 @@ import (
 	"github.com/vedette/vedette/infer/tensor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if arguments := os.Getenv(asServer); arguments != "" {
+		if err := runAsServer(arguments); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func fetch(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()

@@ -51,7 +51,7 @@ var imports = map[string][]string{
 	"infer/detect":              {"infer/tensor", "infer/v2client", "api/inference", "api/frame", "internal/child"},
 	"infer/perf/...":            {"infer/tensor", "infer/v2client", "api/inference"},
 	"infer/adopt":               {"infer/tensor", "infer/v2client", "infer/modelconfig", "infer/backend/boxes", "infer/detect", "api/inference"},
-	"infer/analyze/...":         {"infer/tensor", "infer/v2client", "infer/perf", "infer/modelconfig", "api/inference"},
+	"infer/analyze/...":         {"infer/tensor", "infer/v2client", "infer/perf", "infer/modelconfig", "api/inference", "internal/sdnotify"},
 	"infer/server/...":          {"infer", "infer/...", "api/inference", "api/frame", "internal/mmap", "internal/sdnotify"},
 
 	// The appliance: only its pipeline sees frames, tensors, tracks and history together.
