@@ -56,7 +56,7 @@ func measured() tuning {
 		measure: 0.133, startVel: 2.36, mix: 0.107, damp: 1.65,
 		common: 0.88, carry: 0.455, agree: 2.52,
 		doubt: 0.138, height: 3, observed: 0.078, fuse: 1.286,
-		first: 0.065, second: 0.528, third: 0.197, tentative: 0.16, wide: 0.278,
+		first: 0.05, second: 0.528, third: 0.197, tentative: 0.25, wide: 0.278,
 		lostMs: 1560, gapMs: 10000, confirm: 2, duplicate: 0.865,
 	}
 }
