@@ -62,6 +62,8 @@ func ingestSource(name string, s *vedettev1.Source, password string) *ingestv1.C
 		c.Transport = ingestv1.Transport_TRANSPORT_TCP
 	case vedettev1.Transport_TRANSPORT_UDP:
 		c.Transport = ingestv1.Transport_TRANSPORT_UDP
+	case vedettev1.Transport_TRANSPORT_MULTICAST:
+		c.Transport = ingestv1.Transport_TRANSPORT_MULTICAST
 	case vedettev1.Transport_TRANSPORT_UNSPECIFIED:
 	}
 	return c

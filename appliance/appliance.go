@@ -27,6 +27,7 @@ import (
 	"github.com/vedette/vedette/appliance/rulebook"
 	"github.com/vedette/vedette/appliance/secret"
 	"github.com/vedette/vedette/appliance/sinks"
+	"github.com/vedette/vedette/appliance/video"
 	"github.com/vedette/vedette/internal/sdnotify"
 	"github.com/vedette/vedette/store"
 	"github.com/vedette/vedette/web"
@@ -73,6 +74,7 @@ type Appliance struct {
 	rules   *rulebook.Book
 	sinks   *sinks.Sinks
 	pipe    *pipeline.Pipeline
+	video   *video.Hub
 	metrics *prometheus.Registry
 	store   *store.Store
 	kids    *sidecars
@@ -301,6 +303,8 @@ func (a *Appliance) startPipeline(s *stages) {
 		Models: a.cfg.Models, Observer: &observer{cameras: a.cameras, kids: a.kids}, Rules: a.rules, Metrics: a.metrics, Logger: a.cfg.Logger,
 	})
 	s.start("the pipeline", a.pipe.Run)
+	a.video = video.New(video.Config{Socket: a.cfg.IngestSocket})
+	s.start("live video", a.video.Run)
 	s.start("the cameras", func(ctx context.Context) error {
 		for {
 			desired, _, newer := a.cameras.Desired()
@@ -320,7 +324,7 @@ func (a *Appliance) startPipeline(s *stages) {
 func (a *Appliance) startAPI(s *stages, l listeners) {
 	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := api.New(api.Config{
-		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, System: a.system, Rules: a.rules, Sinks: a.sinks,
+		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Rules: a.rules, Sinks: a.sinks,
 		Metrics: promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}), Dashboard: a.dashboard, Visitors: a.cfg.Demo,
 		HTTP: l.http, GRPC: l.grpc, Local: l.local, Logger: a.cfg.Logger,
 	})

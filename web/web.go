@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
@@ -37,6 +38,8 @@ type Server struct {
 	cfg      Config
 	mux      *http.ServeMux
 	pictures *pictures
+	whep     whepSessions
+	viewers  atomic.Int32 // of live video
 	assets   map[string]asset
 	index    []byte
 	policy   string
@@ -62,8 +65,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), assets: assets, index: index,
-		pictures: newPictures(cfg),
-		policy:   contentPolicy,
+		pictures: newPictures(cfg), whep: whepSessions{byID: map[string]*whepSession{}},
+		policy: contentPolicy,
 	}
 	s.mux.HandleFunc("GET /{$}", s.page)
 	s.mux.HandleFunc("GET /assets/{name}", s.asset)
@@ -71,16 +74,27 @@ func New(cfg Config) (*Server, error) {
 	s.mux.HandleFunc("GET /live", s.live)
 	s.mux.HandleFunc("GET /live/{camera}/pictures", s.livePictures)
 	s.mux.HandleFunc("GET /live/{camera}/mjpeg", s.liveMJPEG)
+	s.mux.HandleFunc("GET /live/{camera}/offers", s.liveOffers)
+	s.mux.HandleFunc("GET /live/{camera}/fmp4", s.liveFMP4)
+	s.mux.HandleFunc("GET /live/{camera}/video.mp4", s.liveMP4)
+	s.mux.HandleFunc("POST /live/{camera}/whep", s.whepOpen)
+	s.mux.HandleFunc("DELETE /live/{camera}/whep/{session}", s.whepClose)
 	s.mux.HandleFunc("POST /session", s.login)
 	s.mux.HandleFunc("DELETE /session", s.logout)
 	return s, nil
 }
 
 // Close ends every stream and waits for the fetching of pictures to stop. Requests after it are refused.
-func (s *Server) Close() { s.pictures.close() }
+func (s *Server) Close() {
+	s.whep.mu.Lock()
+	s.whep.closed = true
+	s.whep.mu.Unlock()
+	s.pictures.close()
+	s.whep.wg.Wait()
+}
 
 // contentPolicy lets the page load nothing from elsewhere and run no inline script. Pictures become blobs.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " +
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; " +
 	"connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 // ServeHTTP answers requests for the page, its assets and its streams.

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+	"github.com/vedette/vedette/internal/rtsptest"
 	"github.com/vedette/vedette/web"
 )
 
@@ -40,7 +41,8 @@ type box struct {
 	vedettev1.UnimplementedEventServiceServer
 	vedettev1.UnimplementedSystemServiceServer
 	looks atomic.Int64
-	token string // asked of every call when set
+	token string         // asked of every call when set
+	clip  *rtsptest.Clip // what its cameras send
 }
 
 func (b *box) admit(ctx context.Context) error {

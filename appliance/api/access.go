@@ -71,7 +71,7 @@ func (a access) open(method string) bool {
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	switch service {
 	case "vedette.v1.CameraService":
-		return name != "CreateCamera" && name != "ProbeCamera"
+		return name != "CreateCamera" && name != "ProbeCamera" && name != "DiscoverCameras"
 	case "vedette.v1.AnalyticsService", "vedette.v1.EventService":
 		return true
 	case "vedette.v1.SystemService":

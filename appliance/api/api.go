@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
+	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/cameras"
 	"github.com/vedette/vedette/store"
@@ -32,11 +33,20 @@ type Pictures interface {
 	Probe(ctx context.Context, source *vedettev1.Source) (*vedettev1.ProbeCameraResponse, error)
 }
 
+// Video is where the API gets coded pictures from.
+type Video interface {
+	// Watch hands take a stream's coded pictures as they come, until take fails, ctx ends or the camera is removed. A
+	// description that is not nil goes before its unit.
+	Watch(ctx context.Context, camera string, main bool, take func(*ingestv1.StreamDescription, *ingestv1.AccessUnit) error) error
+}
+
 // Config is what the API serves. Store, Cameras, Pictures, System and at least one listener are required.
 type Config struct {
 	Store    *store.Store
 	Cameras  *cameras.Registry
 	Pictures Pictures
+	// Video, nil: there is none.
+	Video Video
 	// System describes the box; the answer is the caller's.
 	System func() *vedettev1.System
 	// Rules and Sinks are served as they are; nil: not served.

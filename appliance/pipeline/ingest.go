@@ -176,13 +176,13 @@ func (p *Pipeline) Probe(ctx context.Context, camera *ingestv1.Camera) (*ingestv
 
 // AccessUnits hands take the coded pictures of a camera from one capture time to another (at most 5 minutes), in decoding
 // order, beginning with the last keyframe at or before from, or with the oldest that is still kept: the ring of a camera
-// holds 8 MiB and 30 s unless its settings say otherwise. A span that reaches into the future is followed to its end, so a
-// clip of an event is asked for at once, not when its end has come. Before the first unit, and when the stream changes in
-// mid-span, the description is not nil: codec, size, parameter sets, and masked, which says that the camera has privacy
-// masks that coded pictures do not show: such a clip must not be kept or shown without the right to see unmasked pictures.
-// internal/fmp4 makes a file of it without decoding anything.
+// holds 8 MiB and 30 s unless its settings say otherwise. They are those of the main stream when that is kept connected.
+// A span that reaches into the future is followed to its end, so a clip of an event is asked for at once, not when its
+// end has come. Before the first unit, and when the stream changes in mid-span, the description is not nil: codec, size,
+// parameter sets, and masked, which says that the camera has privacy masks that coded pictures do not show: such a clip
+// must not be kept or shown without the right to see unmasked pictures. internal/fmp4 makes a file of it.
 //
 // The error is take's, ErrIngestGone, the context's, or says why there is nothing ("GONE: …").
 func (p *Pipeline) AccessUnits(ctx context.Context, camera string, from, to time.Time, take func(*ingestv1.StreamDescription, *ingestv1.AccessUnit) error) error {
-	return p.ingest.client.AccessUnits(ctx, &ingestv1.GetAccessUnits{Camera: camera, FromTimeNs: from.UnixNano(), ToTimeNs: to.UnixNano()}, take)
+	return p.ingest.client.AccessUnits(ctx, &ingestv1.GetAccessUnits{Camera: camera, FromTimeNs: from.UnixNano(), ToTimeNs: to.UnixNano(), Main: true}, take)
 }

@@ -69,7 +69,9 @@ func (u *units) add(c Coded) {
 	}
 	for w, state := range u.watchers {
 		if state.waiting && !c.Unit.Keyframe {
-			u.dropped++
+			if state.lost { // otherwise it has just come
+				u.dropped++
+			}
 			continue
 		}
 		one := c

@@ -1438,8 +1438,13 @@ type Camera struct {
 	// Skip pictures no other picture refers to when they would not be analysed anyway.
 	SkipNonReference bool      `protobuf:"varint,15,opt,name=skip_non_reference,json=skipNonReference,proto3" json:"skip_non_reference,omitempty"`
 	Isolation        Isolation `protobuf:"varint,30,opt,name=isolation,proto3,enum=vedette.ingest.v1.Isolation" json:"isolation,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// A second, larger stream of the same camera behind the same credentials: rtsp:// or rtsps://; empty: none. It is
+	// never decoded, but for single pictures, and connected while somebody watches it or asks for pictures.
+	MainAddress string `protobuf:"bytes,50,opt,name=main_address,json=mainAddress,proto3" json:"main_address,omitempty"`
+	// Keep it connected, so that it has a pre-roll.
+	KeepMain      bool `protobuf:"varint,51,opt,name=keep_main,json=keepMain,proto3" json:"keep_main,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Camera) Reset() {
@@ -1582,6 +1587,20 @@ func (x *Camera) GetIsolation() Isolation {
 		return x.Isolation
 	}
 	return Isolation_ISOLATION_UNSPECIFIED
+}
+
+func (x *Camera) GetMainAddress() string {
+	if x != nil {
+		return x.MainAddress
+	}
+	return ""
+}
+
+func (x *Camera) GetKeepMain() bool {
+	if x != nil {
+		return x.KeepMain
+	}
+	return false
 }
 
 // Tls says which server certificate an rtsps camera may show.
@@ -2363,7 +2382,9 @@ type GetPicture struct {
 	// Scale down to at most this width, keeping the aspect; 0: no scaling.
 	MaxWidth uint32 `protobuf:"varint,5,opt,name=max_width,json=maxWidth,proto3" json:"max_width,omitempty"`
 	// JPEG quality from 1 to 100; 0: the default (85).
-	Quality       uint32 `protobuf:"varint,6,opt,name=quality,proto3" json:"quality,omitempty"`
+	Quality uint32 `protobuf:"varint,6,opt,name=quality,proto3" json:"quality,omitempty"`
+	// With camera: from the newest keyframe of main_address, where there is one.
+	Main          bool `protobuf:"varint,7,opt,name=main,proto3" json:"main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2449,6 +2470,13 @@ func (x *GetPicture) GetQuality() uint32 {
 		return x.Quality
 	}
 	return 0
+}
+
+func (x *GetPicture) GetMain() bool {
+	if x != nil {
+		return x.Main
+	}
+	return false
 }
 
 type isGetPicture_Source interface {
@@ -2664,7 +2692,9 @@ type WatchAccessUnits struct {
 	Camera string                 `protobuf:"bytes,1,opt,name=camera,proto3" json:"camera,omitempty"`
 	Stop   bool                   `protobuf:"varint,2,opt,name=stop,proto3" json:"stop,omitempty"`
 	// Begin with what the pre-roll ring holds, at most this much capture time of it.
-	PreRollNs     int64 `protobuf:"varint,3,opt,name=pre_roll_ns,json=preRollNs,proto3" json:"pre_roll_ns,omitempty"`
+	PreRollNs int64 `protobuf:"varint,3,opt,name=pre_roll_ns,json=preRollNs,proto3" json:"pre_roll_ns,omitempty"`
+	// The stream of main_address, where there is one.
+	Main          bool `protobuf:"varint,4,opt,name=main,proto3" json:"main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2720,6 +2750,13 @@ func (x *WatchAccessUnits) GetPreRollNs() int64 {
 	return 0
 }
 
+func (x *WatchAccessUnits) GetMain() bool {
+	if x != nil {
+		return x.Main
+	}
+	return false
+}
+
 // GetAccessUnits asks for a span of the coded stream, by capture time: what the pre-roll ring still
 // holds of it, then what comes until its end. Answered by AccessUnits with the same request_id, as
 // fast as the client reads, without dropping any; the span ends early when the camera sends nothing.
@@ -2732,7 +2769,9 @@ type GetAccessUnits struct {
 	// At most 5 minutes after from_time_ns.
 	ToTimeNs int64 `protobuf:"varint,4,opt,name=to_time_ns,json=toTimeNs,proto3" json:"to_time_ns,omitempty"`
 	// Stop answering an earlier request of this id.
-	Cancel        bool `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	Cancel bool `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	// The stream of main_address, where there is one and it is kept connected; else that of address.
+	Main          bool `protobuf:"varint,6,opt,name=main,proto3" json:"main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2798,6 +2837,13 @@ func (x *GetAccessUnits) GetToTimeNs() int64 {
 func (x *GetAccessUnits) GetCancel() bool {
 	if x != nil {
 		return x.Cancel
+	}
+	return false
+}
+
+func (x *GetAccessUnits) GetMain() bool {
+	if x != nil {
+		return x.Main
 	}
 	return false
 }
@@ -2893,7 +2939,9 @@ type StreamDescription struct {
 	// Parameter sets without start codes: SPS, PPS (H.264); VPS, SPS, PPS (H.265).
 	ParameterSets [][]byte `protobuf:"bytes,6,rep,name=parameter_sets,json=parameterSets,proto3" json:"parameter_sets,omitempty"`
 	// The camera has privacy masks, which access units do not respect.
-	Masked        bool `protobuf:"varint,7,opt,name=masked,proto3" json:"masked,omitempty"`
+	Masked bool `protobuf:"varint,7,opt,name=masked,proto3" json:"masked,omitempty"`
+	// The stream is that of main_address.
+	Main          bool `protobuf:"varint,8,opt,name=main,proto3" json:"main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2977,6 +3025,13 @@ func (x *StreamDescription) GetMasked() bool {
 	return false
 }
 
+func (x *StreamDescription) GetMain() bool {
+	if x != nil {
+		return x.Main
+	}
+	return false
+}
+
 // AccessUnit is one coded picture.
 type AccessUnit struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -2994,6 +3049,8 @@ type AccessUnit struct {
 	ReceiveTimeNs int64 `protobuf:"varint,8,opt,name=receive_time_ns,json=receiveTimeNs,proto3" json:"receive_time_ns,omitempty"`
 	// Units were lost before this one.
 	Discontinuity bool `protobuf:"varint,9,opt,name=discontinuity,proto3" json:"discontinuity,omitempty"`
+	// The stream is that of main_address.
+	Main          bool `protobuf:"varint,10,opt,name=main,proto3" json:"main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3091,6 +3148,13 @@ func (x *AccessUnit) GetDiscontinuity() bool {
 	return false
 }
 
+func (x *AccessUnit) GetMain() bool {
+	if x != nil {
+		return x.Main
+	}
+	return false
+}
+
 // CameraStatus is sent at every change of state and once after WatchFrames or SetCameras.
 type CameraStatus struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3120,8 +3184,10 @@ type CameraStatus struct {
 	Isolated bool `protobuf:"varint,30,opt,name=isolated,proto3" json:"isolated,omitempty"`
 	// Why, when nobody asked for it.
 	IsolationReason string `protobuf:"bytes,31,opt,name=isolation_reason,json=isolationReason,proto3" json:"isolation_reason,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The stream of main_address: state, error, stream epoch and stream; absent while it is not connected.
+	Main          *CameraStatus `protobuf:"bytes,40,opt,name=main,proto3" json:"main,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CameraStatus) Reset() {
@@ -3257,6 +3323,13 @@ func (x *CameraStatus) GetIsolationReason() string {
 		return x.IsolationReason
 	}
 	return ""
+}
+
+func (x *CameraStatus) GetMain() *CameraStatus {
+	if x != nil {
+		return x.Main
+	}
+	return nil
 }
 
 // StreamDetails describes what a camera delivers.
@@ -4026,7 +4099,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\acameras\x18\x02 \x03(\v2\x19.vedette.ingest.v1.CameraR\acameras\"?\n" +
 	"\n" +
 	"OpenCamera\x121\n" +
-	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\x91\x05\n" +
+	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\xd1\x05\n" +
 	"\x06Camera\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -4045,7 +4118,9 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\vmotion_gate\x18\x0e \x01(\v2\x1d.vedette.ingest.v1.MotionGateR\n" +
 	"motionGate\x12,\n" +
 	"\x12skip_non_reference\x18\x0f \x01(\bR\x10skipNonReference\x12:\n" +
-	"\tisolation\x18\x1e \x01(\x0e2\x1c.vedette.ingest.v1.IsolationR\tisolation\"K\n" +
+	"\tisolation\x18\x1e \x01(\x0e2\x1c.vedette.ingest.v1.IsolationR\tisolation\x12!\n" +
+	"\fmain_address\x182 \x01(\tR\vmainAddress\x12\x1b\n" +
+	"\tkeep_main\x183 \x01(\bR\bkeepMain\"K\n" +
 	"\x03Tls\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\tR\x05caPem\x12-\n" +
 	"\x12certificate_sha256\x18\x02 \x01(\tR\x11certificateSha256\"?\n" +
@@ -4111,7 +4186,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\fgate_recheck\x18\x11 \x01(\bR\vgateRecheck\x120\n" +
 	"\x14decoded_monotonic_ns\x18\x1e \x01(\x03R\x12decodedMonotonicNs\"+\n" +
 	"\fReleaseLease\x12\x1b\n" +
-	"\tlease_ids\x18\x01 \x03(\x04R\bleaseIds\"\xd5\x01\n" +
+	"\tlease_ids\x18\x01 \x03(\x04R\bleaseIds\"\xe9\x01\n" +
 	"\n" +
 	"GetPicture\x12\x1d\n" +
 	"\n" +
@@ -4120,7 +4195,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x06camera\x18\x03 \x01(\tH\x00R\x06camera\x120\n" +
 	"\x04crop\x18\x04 \x01(\v2\x1c.vedette.ingest.v1.RectangleR\x04crop\x12\x1b\n" +
 	"\tmax_width\x18\x05 \x01(\rR\bmaxWidth\x12\x18\n" +
-	"\aquality\x18\x06 \x01(\rR\aqualityB\b\n" +
+	"\aquality\x18\x06 \x01(\rR\aquality\x12\x12\n" +
+	"\x04main\x18\a \x01(\bR\x04mainB\b\n" +
 	"\x06source\"U\n" +
 	"\tRectangle\x12\f\n" +
 	"\x01x\x18\x01 \x01(\x05R\x01x\x12\f\n" +
@@ -4139,11 +4215,12 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x06number\x18\b \x01(\x04R\x06number\x12&\n" +
 	"\x0fcapture_time_ns\x18\t \x01(\x03R\rcaptureTimeNs\x12\x1c\n" +
 	"\tsharpness\x18\n" +
-	" \x01(\x01R\tsharpness\"^\n" +
+	" \x01(\x01R\tsharpness\"r\n" +
 	"\x10WatchAccessUnits\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12\x12\n" +
 	"\x04stop\x18\x02 \x01(\bR\x04stop\x12\x1e\n" +
-	"\vpre_roll_ns\x18\x03 \x01(\x03R\tpreRollNs\"\x9f\x01\n" +
+	"\vpre_roll_ns\x18\x03 \x01(\x03R\tpreRollNs\x12\x12\n" +
+	"\x04main\x18\x04 \x01(\bR\x04main\"\xb3\x01\n" +
 	"\x0eGetAccessUnits\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId\x12\x16\n" +
@@ -4152,14 +4229,15 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"fromTimeNs\x12\x1c\n" +
 	"\n" +
 	"to_time_ns\x18\x04 \x01(\x03R\btoTimeNs\x12\x16\n" +
-	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"\xeb\x01\n" +
+	"\x06cancel\x18\x05 \x01(\bR\x06cancel\x12\x12\n" +
+	"\x04main\x18\x06 \x01(\bR\x04main\"\xeb\x01\n" +
 	"\vAccessUnits\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId\x12F\n" +
 	"\vdescription\x18\x02 \x01(\v2$.vedette.ingest.v1.StreamDescriptionR\vdescription\x121\n" +
 	"\x04unit\x18\x03 \x01(\v2\x1d.vedette.ingest.v1.AccessUnitR\x04unit\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12.\n" +
-	"\x05error\x18\x05 \x01(\v2\x18.vedette.ingest.v1.ErrorR\x05error\"\xeb\x01\n" +
+	"\x05error\x18\x05 \x01(\v2\x18.vedette.ingest.v1.ErrorR\x05error\"\xff\x01\n" +
 	"\x11StreamDescription\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
 	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\x12.\n" +
@@ -4167,7 +4245,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x05width\x18\x04 \x01(\rR\x05width\x12\x16\n" +
 	"\x06height\x18\x05 \x01(\rR\x06height\x12%\n" +
 	"\x0eparameter_sets\x18\x06 \x03(\fR\rparameterSets\x12\x16\n" +
-	"\x06masked\x18\a \x01(\bR\x06masked\"\xa4\x02\n" +
+	"\x06masked\x18\a \x01(\bR\x06masked\x12\x12\n" +
+	"\x04main\x18\b \x01(\bR\x04main\"\xb8\x02\n" +
 	"\n" +
 	"AccessUnit\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
@@ -4178,7 +4257,9 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\trtp_ticks\x18\x06 \x01(\x03R\brtpTicks\x12&\n" +
 	"\x0fcapture_time_ns\x18\a \x01(\x03R\rcaptureTimeNs\x12&\n" +
 	"\x0freceive_time_ns\x18\b \x01(\x03R\rreceiveTimeNs\x12$\n" +
-	"\rdiscontinuity\x18\t \x01(\bR\rdiscontinuity\"\xef\x04\n" +
+	"\rdiscontinuity\x18\t \x01(\bR\rdiscontinuity\x12\x12\n" +
+	"\x04main\x18\n" +
+	" \x01(\bR\x04main\"\xa4\x05\n" +
 	"\fCameraStatus\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.vedette.ingest.v1.CameraStateR\x05state\x12.\n" +
@@ -4195,7 +4276,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\aremoved\x18\f \x01(\bR\aremoved\x120\n" +
 	"\x04gate\x18\r \x01(\x0e2\x1c.vedette.ingest.v1.GateStateR\x04gate\x12\x1a\n" +
 	"\bisolated\x18\x1e \x01(\bR\bisolated\x12)\n" +
-	"\x10isolation_reason\x18\x1f \x01(\tR\x0fisolationReason\"\x98\x03\n" +
+	"\x10isolation_reason\x18\x1f \x01(\tR\x0fisolationReason\x123\n" +
+	"\x04main\x18( \x01(\v2\x1f.vedette.ingest.v1.CameraStatusR\x04main\"\x98\x03\n" +
 	"\rStreamDetails\x12.\n" +
 	"\x05codec\x18\x01 \x01(\x0e2\x18.vedette.ingest.v1.CodecR\x05codec\x12\x18\n" +
 	"\aprofile\x18\x02 \x01(\tR\aprofile\x12\x14\n" +
@@ -4470,20 +4552,21 @@ var file_ingest_v1_ingest_proto_depIdxs = []int32{
 	37, // 44: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
 	9,  // 45: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
 	6,  // 46: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
-	5,  // 47: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
-	1,  // 48: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
-	10, // 49: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
-	17, // 50: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
-	38, // 51: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
-	8,  // 52: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
-	37, // 53: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
-	43, // 54: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
-	11, // 55: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	36, // 47: vedette.ingest.v1.CameraStatus.main:type_name -> vedette.ingest.v1.CameraStatus
+	5,  // 48: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
+	1,  // 49: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
+	10, // 50: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
+	17, // 51: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
+	38, // 52: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
+	8,  // 53: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
+	37, // 54: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
+	43, // 55: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
+	11, // 56: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_ingest_v1_ingest_proto_init() }

@@ -85,6 +85,8 @@ const (
 	// Interleaved in the RTSP connection.
 	Transport_TRANSPORT_TCP Transport = 1
 	Transport_TRANSPORT_UDP Transport = 2
+	// As a group address the camera names.
+	Transport_TRANSPORT_MULTICAST Transport = 3
 )
 
 // Enum value maps for Transport.
@@ -93,11 +95,13 @@ var (
 		0: "TRANSPORT_UNSPECIFIED",
 		1: "TRANSPORT_TCP",
 		2: "TRANSPORT_UDP",
+		3: "TRANSPORT_MULTICAST",
 	}
 	Transport_value = map[string]int32{
 		"TRANSPORT_UNSPECIFIED": 0,
 		"TRANSPORT_TCP":         1,
 		"TRANSPORT_UDP":         2,
+		"TRANSPORT_MULTICAST":   3,
 	}
 )
 
@@ -254,6 +258,58 @@ func (CameraState) EnumDescriptor() ([]byte, []int) {
 	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
 }
 
+// VideoStream is which of a camera's streams.
+type VideoStream int32
+
+const (
+	// That of main_uri when there is one.
+	VideoStream_VIDEO_STREAM_UNSPECIFIED VideoStream = 0
+	// That of uri.
+	VideoStream_VIDEO_STREAM_ANALYSIS VideoStream = 1
+	VideoStream_VIDEO_STREAM_MAIN     VideoStream = 2
+)
+
+// Enum value maps for VideoStream.
+var (
+	VideoStream_name = map[int32]string{
+		0: "VIDEO_STREAM_UNSPECIFIED",
+		1: "VIDEO_STREAM_ANALYSIS",
+		2: "VIDEO_STREAM_MAIN",
+	}
+	VideoStream_value = map[string]int32{
+		"VIDEO_STREAM_UNSPECIFIED": 0,
+		"VIDEO_STREAM_ANALYSIS":    1,
+		"VIDEO_STREAM_MAIN":        2,
+	}
+)
+
+func (x VideoStream) Enum() *VideoStream {
+	p := new(VideoStream)
+	*p = x
+	return p
+}
+
+func (x VideoStream) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (VideoStream) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_camera_proto_enumTypes[4].Descriptor()
+}
+
+func (VideoStream) Type() protoreflect.EnumType {
+	return &file_vedette_v1_camera_proto_enumTypes[4]
+}
+
+func (x VideoStream) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use VideoStream.Descriptor instead.
+func (VideoStream) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
+}
+
 // A Camera is a registered source of pictures.
 type Camera struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -277,6 +333,8 @@ type Camera struct {
 	UpdateTime   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// What is kept besides rows.
 	Recording *Recording `protobuf:"bytes,15,opt,name=recording,proto3" json:"recording,omitempty"`
+	// Areas nobody may see: blanked in every picture before anything else looks at it. Up to 32.
+	PrivacyMasks []*PrivacyMask `protobuf:"bytes,11,rep,name=privacy_masks,json=privacyMasks,proto3" json:"privacy_masks,omitempty"`
 	// What the camera is doing now.
 	Status        *CameraStatus `protobuf:"bytes,20,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -390,6 +448,13 @@ func (x *Camera) GetRecording() *Recording {
 	return nil
 }
 
+func (x *Camera) GetPrivacyMasks() []*PrivacyMask {
+	if x != nil {
+		return x.PrivacyMasks
+	}
+	return nil
+}
+
 func (x *Camera) GetStatus() *CameraStatus {
 	if x != nil {
 		return x.Status
@@ -397,24 +462,136 @@ func (x *Camera) GetStatus() *CameraStatus {
 	return nil
 }
 
+// A PrivacyMask is a polygon of 3 to 64 points.
+type PrivacyMask struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Points        []*PrivacyPoint        `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrivacyMask) Reset() {
+	*x = PrivacyMask{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrivacyMask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrivacyMask) ProtoMessage() {}
+
+func (x *PrivacyMask) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrivacyMask.ProtoReflect.Descriptor instead.
+func (*PrivacyMask) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PrivacyMask) GetPoints() []*PrivacyPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+// A PrivacyPoint is a place in the picture, from 0 to 1 of its width and height.
+type PrivacyPoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	X             float64                `protobuf:"fixed64,1,opt,name=x,proto3" json:"x,omitempty"`
+	Y             float64                `protobuf:"fixed64,2,opt,name=y,proto3" json:"y,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrivacyPoint) Reset() {
+	*x = PrivacyPoint{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrivacyPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrivacyPoint) ProtoMessage() {}
+
+func (x *PrivacyPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrivacyPoint.ProtoReflect.Descriptor instead.
+func (*PrivacyPoint) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PrivacyPoint) GetX() float64 {
+	if x != nil {
+		return x.X
+	}
+	return 0
+}
+
+func (x *PrivacyPoint) GetY() float64 {
+	if x != nil {
+		return x.Y
+	}
+	return 0
+}
+
 // A Source is an address pictures are pulled from.
 type Source struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// rtsp:// or rtsps:// without user or password in it.
+	// Where the pictures that are analysed come from, without user or password in it: rtsp:// or rtsps:// (a camera),
+	// http:// or https:// (a camera that sends JPEG after JPEG), v4l2:///dev/video0 (a device of this box), or
+	// file:///path (a file, or a folder whose files are read by name).
 	Uri      string `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
 	Username string `protobuf:"bytes,2,opt,name=username,proto3" json:"username,omitempty"`
 	// Written, never read back; left out of an update it stays as it is.
 	Password string `protobuf:"bytes,3,opt,name=password,proto3" json:"password,omitempty"`
 	// True when a password is stored.
-	PasswordSet   bool      `protobuf:"varint,4,opt,name=password_set,json=passwordSet,proto3" json:"password_set,omitempty"`
-	Transport     Transport `protobuf:"varint,5,opt,name=transport,proto3,enum=vedette.v1.Transport" json:"transport,omitempty"`
+	PasswordSet bool      `protobuf:"varint,4,opt,name=password_set,json=passwordSet,proto3" json:"password_set,omitempty"`
+	Transport   Transport `protobuf:"varint,5,opt,name=transport,proto3,enum=vedette.v1.Transport" json:"transport,omitempty"`
+	// A second, larger stream of the same camera, behind the same user and password: rtsp:// or rtsps://. Live video, full
+	// pictures and clips come from it, analysis from uri. It is connected while somebody looks. Empty: uri serves for all.
+	MainUri string `protobuf:"bytes,10,opt,name=main_uri,json=mainUri,proto3" json:"main_uri,omitempty"`
+	// Keep main_uri connected, so that clips that begin before their event come from it.
+	KeepMain bool `protobuf:"varint,11,opt,name=keep_main,json=keepMain,proto3" json:"keep_main,omitempty"`
+	// Which certificate an rtsps or https camera may show; absent: one that the system trusts.
+	Tls *CameraTls `protobuf:"bytes,12,opt,name=tls,proto3" json:"tls,omitempty"`
+	// Begin a file again at its end.
+	Loop bool `protobuf:"varint,13,opt,name=loop,proto3" json:"loop,omitempty"`
+	// Bytes of coded pictures kept in memory for clips that begin before their event; 0: 8 MiB and no more than 30 s,
+	// negative: none.
+	PreRollBytes  int64 `protobuf:"varint,14,opt,name=pre_roll_bytes,json=preRollBytes,proto3" json:"pre_roll_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[1]
+	mi := &file_vedette_v1_camera_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +603,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[1]
+	mi := &file_vedette_v1_camera_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +616,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{1}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Source) GetUri() string {
@@ -477,6 +654,96 @@ func (x *Source) GetTransport() Transport {
 	return Transport_TRANSPORT_UNSPECIFIED
 }
 
+func (x *Source) GetMainUri() string {
+	if x != nil {
+		return x.MainUri
+	}
+	return ""
+}
+
+func (x *Source) GetKeepMain() bool {
+	if x != nil {
+		return x.KeepMain
+	}
+	return false
+}
+
+func (x *Source) GetTls() *CameraTls {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+func (x *Source) GetLoop() bool {
+	if x != nil {
+		return x.Loop
+	}
+	return false
+}
+
+func (x *Source) GetPreRollBytes() int64 {
+	if x != nil {
+		return x.PreRollBytes
+	}
+	return 0
+}
+
+// CameraTls says which certificate a camera may show.
+type CameraTls struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Certificates to trust besides the system's, PEM.
+	CaPem string `protobuf:"bytes,1,opt,name=ca_pem,json=caPem,proto3" json:"ca_pem,omitempty"`
+	// SHA-256 of the one certificate accepted, in hex, colons allowed; it replaces every other check.
+	CertificateSha256 string `protobuf:"bytes,2,opt,name=certificate_sha256,json=certificateSha256,proto3" json:"certificate_sha256,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *CameraTls) Reset() {
+	*x = CameraTls{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CameraTls) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CameraTls) ProtoMessage() {}
+
+func (x *CameraTls) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CameraTls.ProtoReflect.Descriptor instead.
+func (*CameraTls) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CameraTls) GetCaPem() string {
+	if x != nil {
+		return x.CaPem
+	}
+	return ""
+}
+
+func (x *CameraTls) GetCertificateSha256() string {
+	if x != nil {
+		return x.CertificateSha256
+	}
+	return ""
+}
+
 // Analysis is how a camera's pictures are analysed.
 type Analysis struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -501,7 +768,7 @@ type Analysis struct {
 
 func (x *Analysis) Reset() {
 	*x = Analysis{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[2]
+	mi := &file_vedette_v1_camera_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +780,7 @@ func (x *Analysis) String() string {
 func (*Analysis) ProtoMessage() {}
 
 func (x *Analysis) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[2]
+	mi := &file_vedette_v1_camera_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +793,7 @@ func (x *Analysis) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Analysis.ProtoReflect.Descriptor instead.
 func (*Analysis) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{2}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Analysis) GetFps() float64 {
@@ -593,7 +860,7 @@ type MotionGate struct {
 
 func (x *MotionGate) Reset() {
 	*x = MotionGate{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[3]
+	mi := &file_vedette_v1_camera_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +872,7 @@ func (x *MotionGate) String() string {
 func (*MotionGate) ProtoMessage() {}
 
 func (x *MotionGate) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[3]
+	mi := &file_vedette_v1_camera_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +885,7 @@ func (x *MotionGate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MotionGate.ProtoReflect.Descriptor instead.
 func (*MotionGate) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MotionGate) GetThreshold() float64 {
@@ -656,7 +923,7 @@ type Recording struct {
 
 func (x *Recording) Reset() {
 	*x = Recording{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	mi := &file_vedette_v1_camera_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +935,7 @@ func (x *Recording) String() string {
 func (*Recording) ProtoMessage() {}
 
 func (x *Recording) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[4]
+	mi := &file_vedette_v1_camera_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +948,7 @@ func (x *Recording) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recording.ProtoReflect.Descriptor instead.
 func (*Recording) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Recording) GetNoPictures() bool {
@@ -734,7 +1001,7 @@ type CameraStatus struct {
 
 func (x *CameraStatus) Reset() {
 	*x = CameraStatus{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[5]
+	mi := &file_vedette_v1_camera_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +1013,7 @@ func (x *CameraStatus) String() string {
 func (*CameraStatus) ProtoMessage() {}
 
 func (x *CameraStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[5]
+	mi := &file_vedette_v1_camera_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +1026,7 @@ func (x *CameraStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraStatus.ProtoReflect.Descriptor instead.
 func (*CameraStatus) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{5}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CameraStatus) GetState() CameraState {
@@ -887,7 +1154,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[6]
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1166,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[6]
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1179,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{6}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Media) GetCodec() string {
@@ -958,7 +1225,7 @@ type CreateCameraRequest struct {
 
 func (x *CreateCameraRequest) Reset() {
 	*x = CreateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[7]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1237,7 @@ func (x *CreateCameraRequest) String() string {
 func (*CreateCameraRequest) ProtoMessage() {}
 
 func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[7]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1250,7 @@ func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCameraRequest.ProtoReflect.Descriptor instead.
 func (*CreateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{7}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateCameraRequest) GetCamera() *Camera {
@@ -1023,7 +1290,7 @@ type GetCameraRequest struct {
 
 func (x *GetCameraRequest) Reset() {
 	*x = GetCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[8]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1302,7 @@ func (x *GetCameraRequest) String() string {
 func (*GetCameraRequest) ProtoMessage() {}
 
 func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[8]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1315,7 @@ func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCameraRequest.ProtoReflect.Descriptor instead.
 func (*GetCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{8}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetCameraRequest) GetName() string {
@@ -1069,7 +1336,7 @@ type ListCamerasRequest struct {
 
 func (x *ListCamerasRequest) Reset() {
 	*x = ListCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1348,7 @@ func (x *ListCamerasRequest) String() string {
 func (*ListCamerasRequest) ProtoMessage() {}
 
 func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1361,7 @@ func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasRequest.ProtoReflect.Descriptor instead.
 func (*ListCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListCamerasRequest) GetPageSize() int32 {
@@ -1122,7 +1389,7 @@ type ListCamerasResponse struct {
 
 func (x *ListCamerasResponse) Reset() {
 	*x = ListCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1401,7 @@ func (x *ListCamerasResponse) String() string {
 func (*ListCamerasResponse) ProtoMessage() {}
 
 func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1414,7 @@ func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasResponse.ProtoReflect.Descriptor instead.
 func (*ListCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListCamerasResponse) GetCameras() []*Camera {
@@ -1169,6 +1436,7 @@ type UpdateCameraRequest struct {
 	// Its name says which. With an etag, the update is ABORTED when the camera changed meanwhile.
 	Camera *Camera `protobuf:"bytes,1,opt,name=camera,proto3" json:"camera,omitempty"`
 	// Paths of Camera: display_name, labels, source, source.uri, source.username, source.password, source.transport,
+	// source.main_uri, source.keep_main, source.tls, source.loop, source.pre_roll_bytes, privacy_masks,
 	// analysis, analysis.fps, analysis.pipeline, analysis.paused, analysis.every_frame, analysis.staleness_budget,
 	// recording, recording.no_pictures, recording.clip, desired_state. Empty: every field that is set in camera.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
@@ -1184,7 +1452,7 @@ type UpdateCameraRequest struct {
 
 func (x *UpdateCameraRequest) Reset() {
 	*x = UpdateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1464,7 @@ func (x *UpdateCameraRequest) String() string {
 func (*UpdateCameraRequest) ProtoMessage() {}
 
 func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1477,7 @@ func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCameraRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateCameraRequest) GetCamera() *Camera {
@@ -1260,7 +1528,7 @@ type DeleteCameraRequest struct {
 
 func (x *DeleteCameraRequest) Reset() {
 	*x = DeleteCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1540,7 @@ func (x *DeleteCameraRequest) String() string {
 func (*DeleteCameraRequest) ProtoMessage() {}
 
 func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1553,7 @@ func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteCameraRequest) GetName() string {
@@ -1317,7 +1585,7 @@ type DeleteCameraResponse struct {
 
 func (x *DeleteCameraResponse) Reset() {
 	*x = DeleteCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1597,7 @@ func (x *DeleteCameraResponse) String() string {
 func (*DeleteCameraResponse) ProtoMessage() {}
 
 func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1610,7 @@ func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
 }
 
 type EnableCameraRequest struct {
@@ -1354,7 +1622,7 @@ type EnableCameraRequest struct {
 
 func (x *EnableCameraRequest) Reset() {
 	*x = EnableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1634,7 @@ func (x *EnableCameraRequest) String() string {
 func (*EnableCameraRequest) ProtoMessage() {}
 
 func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1647,7 @@ func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnableCameraRequest.ProtoReflect.Descriptor instead.
 func (*EnableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EnableCameraRequest) GetName() string {
@@ -1398,7 +1666,7 @@ type DisableCameraRequest struct {
 
 func (x *DisableCameraRequest) Reset() {
 	*x = DisableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1678,7 @@ func (x *DisableCameraRequest) String() string {
 func (*DisableCameraRequest) ProtoMessage() {}
 
 func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1691,7 @@ func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableCameraRequest.ProtoReflect.Descriptor instead.
 func (*DisableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DisableCameraRequest) GetName() string {
@@ -1442,7 +1710,7 @@ type ProbeCameraRequest struct {
 
 func (x *ProbeCameraRequest) Reset() {
 	*x = ProbeCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1722,7 @@ func (x *ProbeCameraRequest) String() string {
 func (*ProbeCameraRequest) ProtoMessage() {}
 
 func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1735,7 @@ func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraRequest.ProtoReflect.Descriptor instead.
 func (*ProbeCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ProbeCameraRequest) GetSource() *Source {
@@ -1488,7 +1756,7 @@ type ProbeCameraResponse struct {
 
 func (x *ProbeCameraResponse) Reset() {
 	*x = ProbeCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1768,7 @@ func (x *ProbeCameraResponse) String() string {
 func (*ProbeCameraResponse) ProtoMessage() {}
 
 func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1781,7 @@ func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraResponse.ProtoReflect.Descriptor instead.
 func (*ProbeCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProbeCameraResponse) GetMedia() *Media {
@@ -1536,14 +1804,16 @@ type GetSnapshotRequest struct {
 	// Scaled down to at most this width, in pixels; 0: as the camera sends it.
 	MaxWidth int32 `protobuf:"varint,2,opt,name=max_width,json=maxWidth,proto3" json:"max_width,omitempty"`
 	// JPEG quality from 1 to 100; 0: the box's default.
-	Quality       int32 `protobuf:"varint,3,opt,name=quality,proto3" json:"quality,omitempty"`
+	Quality int32 `protobuf:"varint,3,opt,name=quality,proto3" json:"quality,omitempty"`
+	// Take it from main_uri, at that stream's newest keyframe. Without main_uri, as always.
+	Main          bool `protobuf:"varint,10,opt,name=main,proto3" json:"main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSnapshotRequest) Reset() {
 	*x = GetSnapshotRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1825,7 @@ func (x *GetSnapshotRequest) String() string {
 func (*GetSnapshotRequest) ProtoMessage() {}
 
 func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1838,7 @@ func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetSnapshotRequest) GetName() string {
@@ -1592,6 +1862,13 @@ func (x *GetSnapshotRequest) GetQuality() int32 {
 	return 0
 }
 
+func (x *GetSnapshotRequest) GetMain() bool {
+	if x != nil {
+		return x.Main
+	}
+	return false
+}
+
 type GetSnapshotResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Jpeg        []byte                 `protobuf:"bytes,1,opt,name=jpeg,proto3" json:"jpeg,omitempty"`
@@ -1607,7 +1884,7 @@ type GetSnapshotResponse struct {
 
 func (x *GetSnapshotResponse) Reset() {
 	*x = GetSnapshotResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1896,7 @@ func (x *GetSnapshotResponse) String() string {
 func (*GetSnapshotResponse) ProtoMessage() {}
 
 func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1909,7 @@ func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetSnapshotResponse) GetJpeg() []byte {
@@ -1686,7 +1963,7 @@ type GetFrameTimingRequest struct {
 
 func (x *GetFrameTimingRequest) Reset() {
 	*x = GetFrameTimingRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1975,7 @@ func (x *GetFrameTimingRequest) String() string {
 func (*GetFrameTimingRequest) ProtoMessage() {}
 
 func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1988,7 @@ func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFrameTimingRequest.ProtoReflect.Descriptor instead.
 func (*GetFrameTimingRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetFrameTimingRequest) GetName() string {
@@ -1737,7 +2014,7 @@ type FrameTiming struct {
 
 func (x *FrameTiming) Reset() {
 	*x = FrameTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +2026,7 @@ func (x *FrameTiming) String() string {
 func (*FrameTiming) ProtoMessage() {}
 
 func (x *FrameTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +2039,7 @@ func (x *FrameTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameTiming.ProtoReflect.Descriptor instead.
 func (*FrameTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FrameTiming) GetStages() []*StageTiming {
@@ -1801,7 +2078,7 @@ type StageTiming struct {
 
 func (x *StageTiming) Reset() {
 	*x = StageTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2090,7 @@ func (x *StageTiming) String() string {
 func (*StageTiming) ProtoMessage() {}
 
 func (x *StageTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2103,7 @@ func (x *StageTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageTiming.ProtoReflect.Descriptor instead.
 func (*StageTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StageTiming) GetStage() string {
@@ -1879,7 +2156,7 @@ type FrameStamps struct {
 
 func (x *FrameStamps) Reset() {
 	*x = FrameStamps{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +2168,7 @@ func (x *FrameStamps) String() string {
 func (*FrameStamps) ProtoMessage() {}
 
 func (x *FrameStamps) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2181,7 @@ func (x *FrameStamps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameStamps.ProtoReflect.Descriptor instead.
 func (*FrameStamps) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FrameStamps) GetSequence() int64 {
@@ -1946,7 +2223,7 @@ type StageStamp struct {
 
 func (x *StageStamp) Reset() {
 	*x = StageStamp{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2235,7 @@ func (x *StageStamp) String() string {
 func (*StageStamp) ProtoMessage() {}
 
 func (x *StageStamp) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2248,7 @@ func (x *StageStamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageStamp.ProtoReflect.Descriptor instead.
 func (*StageStamp) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StageStamp) GetStage() string {
@@ -1998,7 +2275,7 @@ type WatchCamerasRequest struct {
 
 func (x *WatchCamerasRequest) Reset() {
 	*x = WatchCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2287,7 @@ func (x *WatchCamerasRequest) String() string {
 func (*WatchCamerasRequest) ProtoMessage() {}
 
 func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2300,7 @@ func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasRequest.ProtoReflect.Descriptor instead.
 func (*WatchCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchCamerasRequest) GetHeartbeatInterval() *durationpb.Duration {
@@ -2048,7 +2325,7 @@ type WatchCamerasResponse struct {
 
 func (x *WatchCamerasResponse) Reset() {
 	*x = WatchCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2337,7 @@ func (x *WatchCamerasResponse) String() string {
 func (*WatchCamerasResponse) ProtoMessage() {}
 
 func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2350,7 @@ func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasResponse.ProtoReflect.Descriptor instead.
 func (*WatchCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchCamerasResponse) GetItem() isWatchCamerasResponse_Item {
@@ -2158,7 +2435,7 @@ type CameraChange struct {
 
 func (x *CameraChange) Reset() {
 	*x = CameraChange{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[27]
+	mi := &file_vedette_v1_camera_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2447,7 @@ func (x *CameraChange) String() string {
 func (*CameraChange) ProtoMessage() {}
 
 func (x *CameraChange) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[27]
+	mi := &file_vedette_v1_camera_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2460,7 @@ func (x *CameraChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraChange.ProtoReflect.Descriptor instead.
 func (*CameraChange) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{27}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CameraChange) GetKind() ChangeKind {
@@ -2200,12 +2477,766 @@ func (x *CameraChange) GetCamera() *Camera {
 	return nil
 }
 
+type DiscoverCamerasRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ask this device alone: host, host:port, or the address of its ONVIF service. Empty: ask the local network.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// To be told the streams, most devices want a user.
+	Username string `protobuf:"bytes,2,opt,name=username,proto3" json:"username,omitempty"`
+	Password string `protobuf:"bytes,3,opt,name=password,proto3" json:"password,omitempty"`
+	// How long to wait for answers; 0: 3 s, at most 30 s.
+	Timeout       *durationpb.Duration `protobuf:"bytes,4,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscoverCamerasRequest) Reset() {
+	*x = DiscoverCamerasRequest{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscoverCamerasRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscoverCamerasRequest) ProtoMessage() {}
+
+func (x *DiscoverCamerasRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscoverCamerasRequest.ProtoReflect.Descriptor instead.
+func (*DiscoverCamerasRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DiscoverCamerasRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *DiscoverCamerasRequest) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *DiscoverCamerasRequest) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *DiscoverCamerasRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+type DiscoverCamerasResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cameras       []*DiscoveredCamera    `protobuf:"bytes,1,rep,name=cameras,proto3" json:"cameras,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscoverCamerasResponse) Reset() {
+	*x = DiscoverCamerasResponse{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscoverCamerasResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscoverCamerasResponse) ProtoMessage() {}
+
+func (x *DiscoverCamerasResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscoverCamerasResponse.ProtoReflect.Descriptor instead.
+func (*DiscoverCamerasResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DiscoverCamerasResponse) GetCameras() []*DiscoveredCamera {
+	if x != nil {
+		return x.Cameras
+	}
+	return nil
+}
+
+// A DiscoveredCamera is an ONVIF device that answered.
+type DiscoveredCamera struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its own identity (urn:uuid:…).
+	Endpoint string `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// The address of its ONVIF service.
+	Service      string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	Manufacturer string `protobuf:"bytes,3,opt,name=manufacturer,proto3" json:"manufacturer,omitempty"`
+	Model        string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	Firmware     string `protobuf:"bytes,5,opt,name=firmware,proto3" json:"firmware,omitempty"`
+	Serial       string `protobuf:"bytes,6,opt,name=serial,proto3" json:"serial,omitempty"`
+	// What it calls itself.
+	DisplayName string `protobuf:"bytes,7,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
+	// Largest first. Empty with a reason.
+	Streams []*DiscoveredStream `protobuf:"bytes,8,rep,name=streams,proto3" json:"streams,omitempty"`
+	// The device's clock minus the box's; absent: it did not tell.
+	ClockOffset *durationpb.Duration `protobuf:"bytes,9,opt,name=clock_offset,json=clockOffset,proto3" json:"clock_offset,omitempty"`
+	// Why there are no streams, as a word and a sentence: AUTH_FAILED (give a user and password), TIMEOUT, …
+	Reason        string `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,11,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscoveredCamera) Reset() {
+	*x = DiscoveredCamera{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscoveredCamera) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscoveredCamera) ProtoMessage() {}
+
+func (x *DiscoveredCamera) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscoveredCamera.ProtoReflect.Descriptor instead.
+func (*DiscoveredCamera) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *DiscoveredCamera) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetManufacturer() string {
+	if x != nil {
+		return x.Manufacturer
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetFirmware() string {
+	if x != nil {
+		return x.Firmware
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetStreams() []*DiscoveredStream {
+	if x != nil {
+		return x.Streams
+	}
+	return nil
+}
+
+func (x *DiscoveredCamera) GetClockOffset() *durationpb.Duration {
+	if x != nil {
+		return x.ClockOffset
+	}
+	return nil
+}
+
+func (x *DiscoveredCamera) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DiscoveredCamera) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// A DiscoveredStream is one of a device's media profiles.
+type DiscoveredStream struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Profile string                 `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	// Free of credentials; goes into Source.uri or main_uri.
+	Uri           string `protobuf:"bytes,2,opt,name=uri,proto3" json:"uri,omitempty"`
+	Media         *Media `protobuf:"bytes,3,opt,name=media,proto3" json:"media,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscoveredStream) Reset() {
+	*x = DiscoveredStream{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscoveredStream) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscoveredStream) ProtoMessage() {}
+
+func (x *DiscoveredStream) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscoveredStream.ProtoReflect.Descriptor instead.
+func (*DiscoveredStream) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DiscoveredStream) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *DiscoveredStream) GetUri() string {
+	if x != nil {
+		return x.Uri
+	}
+	return ""
+}
+
+func (x *DiscoveredStream) GetMedia() *Media {
+	if x != nil {
+		return x.Media
+	}
+	return nil
+}
+
+type WatchVideoRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Stream        VideoStream            `protobuf:"varint,2,opt,name=stream,proto3,enum=vedette.v1.VideoStream" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchVideoRequest) Reset() {
+	*x = WatchVideoRequest{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVideoRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVideoRequest) ProtoMessage() {}
+
+func (x *WatchVideoRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVideoRequest.ProtoReflect.Descriptor instead.
+func (*WatchVideoRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *WatchVideoRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchVideoRequest) GetStream() VideoStream {
+	if x != nil {
+		return x.Stream
+	}
+	return VideoStream_VIDEO_STREAM_UNSPECIFIED
+}
+
+type WatchVideoResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*WatchVideoResponse_Description
+	//	*WatchVideoResponse_Unit
+	Item          isWatchVideoResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchVideoResponse) Reset() {
+	*x = WatchVideoResponse{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVideoResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVideoResponse) ProtoMessage() {}
+
+func (x *WatchVideoResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVideoResponse.ProtoReflect.Descriptor instead.
+func (*WatchVideoResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *WatchVideoResponse) GetItem() isWatchVideoResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *WatchVideoResponse) GetDescription() *VideoDescription {
+	if x != nil {
+		if x, ok := x.Item.(*WatchVideoResponse_Description); ok {
+			return x.Description
+		}
+	}
+	return nil
+}
+
+func (x *WatchVideoResponse) GetUnit() *VideoUnit {
+	if x != nil {
+		if x, ok := x.Item.(*WatchVideoResponse_Unit); ok {
+			return x.Unit
+		}
+	}
+	return nil
+}
+
+type isWatchVideoResponse_Item interface {
+	isWatchVideoResponse_Item()
+}
+
+type WatchVideoResponse_Description struct {
+	Description *VideoDescription `protobuf:"bytes,1,opt,name=description,proto3,oneof"`
+}
+
+type WatchVideoResponse_Unit struct {
+	Unit *VideoUnit `protobuf:"bytes,2,opt,name=unit,proto3,oneof"`
+}
+
+func (*WatchVideoResponse_Description) isWatchVideoResponse_Item() {}
+
+func (*WatchVideoResponse_Unit) isWatchVideoResponse_Item() {}
+
+type WatchUnmaskedVideoRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Stream        VideoStream            `protobuf:"varint,2,opt,name=stream,proto3,enum=vedette.v1.VideoStream" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchUnmaskedVideoRequest) Reset() {
+	*x = WatchUnmaskedVideoRequest{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchUnmaskedVideoRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchUnmaskedVideoRequest) ProtoMessage() {}
+
+func (x *WatchUnmaskedVideoRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchUnmaskedVideoRequest.ProtoReflect.Descriptor instead.
+func (*WatchUnmaskedVideoRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *WatchUnmaskedVideoRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchUnmaskedVideoRequest) GetStream() VideoStream {
+	if x != nil {
+		return x.Stream
+	}
+	return VideoStream_VIDEO_STREAM_UNSPECIFIED
+}
+
+type WatchUnmaskedVideoResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*WatchUnmaskedVideoResponse_Description
+	//	*WatchUnmaskedVideoResponse_Unit
+	Item          isWatchUnmaskedVideoResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchUnmaskedVideoResponse) Reset() {
+	*x = WatchUnmaskedVideoResponse{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchUnmaskedVideoResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchUnmaskedVideoResponse) ProtoMessage() {}
+
+func (x *WatchUnmaskedVideoResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchUnmaskedVideoResponse.ProtoReflect.Descriptor instead.
+func (*WatchUnmaskedVideoResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *WatchUnmaskedVideoResponse) GetItem() isWatchUnmaskedVideoResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *WatchUnmaskedVideoResponse) GetDescription() *VideoDescription {
+	if x != nil {
+		if x, ok := x.Item.(*WatchUnmaskedVideoResponse_Description); ok {
+			return x.Description
+		}
+	}
+	return nil
+}
+
+func (x *WatchUnmaskedVideoResponse) GetUnit() *VideoUnit {
+	if x != nil {
+		if x, ok := x.Item.(*WatchUnmaskedVideoResponse_Unit); ok {
+			return x.Unit
+		}
+	}
+	return nil
+}
+
+type isWatchUnmaskedVideoResponse_Item interface {
+	isWatchUnmaskedVideoResponse_Item()
+}
+
+type WatchUnmaskedVideoResponse_Description struct {
+	Description *VideoDescription `protobuf:"bytes,1,opt,name=description,proto3,oneof"`
+}
+
+type WatchUnmaskedVideoResponse_Unit struct {
+	Unit *VideoUnit `protobuf:"bytes,2,opt,name=unit,proto3,oneof"`
+}
+
+func (*WatchUnmaskedVideoResponse_Description) isWatchUnmaskedVideoResponse_Item() {}
+
+func (*WatchUnmaskedVideoResponse_Unit) isWatchUnmaskedVideoResponse_Item() {}
+
+// VideoDescription comes before the first unit and whenever the stream begins anew or changes.
+type VideoDescription struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	StreamEpoch string                 `protobuf:"bytes,1,opt,name=stream_epoch,json=streamEpoch,proto3" json:"stream_epoch,omitempty"`
+	// H264, H265, MJPEG or AV1.
+	Codec  string `protobuf:"bytes,2,opt,name=codec,proto3" json:"codec,omitempty"`
+	Width  int32  `protobuf:"varint,3,opt,name=width,proto3" json:"width,omitempty"`
+	Height int32  `protobuf:"varint,4,opt,name=height,proto3" json:"height,omitempty"`
+	// Without start codes: SPS, PPS (H.264); VPS, SPS, PPS (H.265).
+	ParameterSets [][]byte `protobuf:"bytes,5,rep,name=parameter_sets,json=parameterSets,proto3" json:"parameter_sets,omitempty"`
+	// The camera has privacy masks, which the units do not show.
+	Masked        bool `protobuf:"varint,6,opt,name=masked,proto3" json:"masked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VideoDescription) Reset() {
+	*x = VideoDescription{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VideoDescription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VideoDescription) ProtoMessage() {}
+
+func (x *VideoDescription) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VideoDescription.ProtoReflect.Descriptor instead.
+func (*VideoDescription) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *VideoDescription) GetStreamEpoch() string {
+	if x != nil {
+		return x.StreamEpoch
+	}
+	return ""
+}
+
+func (x *VideoDescription) GetCodec() string {
+	if x != nil {
+		return x.Codec
+	}
+	return ""
+}
+
+func (x *VideoDescription) GetWidth() int32 {
+	if x != nil {
+		return x.Width
+	}
+	return 0
+}
+
+func (x *VideoDescription) GetHeight() int32 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *VideoDescription) GetParameterSets() [][]byte {
+	if x != nil {
+		return x.ParameterSets
+	}
+	return nil
+}
+
+func (x *VideoDescription) GetMasked() bool {
+	if x != nil {
+		return x.Masked
+	}
+	return false
+}
+
+// VideoUnit is one coded picture (an access unit), in decoding order.
+type VideoUnit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// NAL units without start codes (H.264, H.265; keyframes with their parameter sets), one temporal unit of OBUs (AV1),
+	// or one JPEG.
+	Units    [][]byte `protobuf:"bytes,1,rep,name=units,proto3" json:"units,omitempty"`
+	Keyframe bool     `protobuf:"varint,2,opt,name=keyframe,proto3" json:"keyframe,omitempty"`
+	// Presentation time in 1/90000 s since the stream epoch began.
+	RtpTicks    int64                  `protobuf:"varint,3,opt,name=rtp_ticks,json=rtpTicks,proto3" json:"rtp_ticks,omitempty"`
+	CaptureTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=capture_time,json=captureTime,proto3" json:"capture_time,omitempty"`
+	// Units before this one are missing.
+	Discontinuity bool `protobuf:"varint,5,opt,name=discontinuity,proto3" json:"discontinuity,omitempty"`
+	// Counts the units of the stream epoch from 0.
+	Number        int64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VideoUnit) Reset() {
+	*x = VideoUnit{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VideoUnit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VideoUnit) ProtoMessage() {}
+
+func (x *VideoUnit) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VideoUnit.ProtoReflect.Descriptor instead.
+func (*VideoUnit) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *VideoUnit) GetUnits() [][]byte {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *VideoUnit) GetKeyframe() bool {
+	if x != nil {
+		return x.Keyframe
+	}
+	return false
+}
+
+func (x *VideoUnit) GetRtpTicks() int64 {
+	if x != nil {
+		return x.RtpTicks
+	}
+	return 0
+}
+
+func (x *VideoUnit) GetCaptureTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CaptureTime
+	}
+	return nil
+}
+
+func (x *VideoUnit) GetDiscontinuity() bool {
+	if x != nil {
+		return x.Discontinuity
+	}
+	return false
+}
+
+func (x *VideoUnit) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 var File_vedette_v1_camera_proto protoreflect.FileDescriptor
 
 const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\n" +
 	"\x17vedette/v1/camera.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16vedette/v1/watch.proto\"\xf4\x04\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16vedette/v1/watch.proto\"\xb2\x05\n" +
 	"\x06Camera\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x12\n" +
@@ -2220,17 +3251,32 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\vupdate_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
 	"updateTime\x123\n" +
-	"\trecording\x18\x0f \x01(\v2\x15.vedette.v1.RecordingR\trecording\x125\n" +
+	"\trecording\x18\x0f \x01(\v2\x15.vedette.v1.RecordingR\trecording\x12<\n" +
+	"\rprivacy_masks\x18\v \x03(\v2\x17.vedette.v1.PrivacyMaskR\fprivacyMasks\x125\n" +
 	"\x06status\x18\x14 \x01(\v2\x18.vedette.v1.CameraStatusB\x03\xe0A\x03R\x06status\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
+	"\vPrivacyMask\x120\n" +
+	"\x06points\x18\x01 \x03(\v2\x18.vedette.v1.PrivacyPointR\x06points\"*\n" +
+	"\fPrivacyPoint\x12\f\n" +
+	"\x01x\x18\x01 \x01(\x01R\x01x\x12\f\n" +
+	"\x01y\x18\x02 \x01(\x01R\x01y\"\xd4\x02\n" +
 	"\x06Source\x12\x15\n" +
 	"\x03uri\x18\x01 \x01(\tB\x03\xe0A\x02R\x03uri\x12\x1a\n" +
 	"\busername\x18\x02 \x01(\tR\busername\x12\x1f\n" +
 	"\bpassword\x18\x03 \x01(\tB\x03\xe0A\x04R\bpassword\x12&\n" +
 	"\fpassword_set\x18\x04 \x01(\bB\x03\xe0A\x03R\vpasswordSet\x123\n" +
-	"\ttransport\x18\x05 \x01(\x0e2\x15.vedette.v1.TransportR\ttransport\"\xa2\x02\n" +
+	"\ttransport\x18\x05 \x01(\x0e2\x15.vedette.v1.TransportR\ttransport\x12\x19\n" +
+	"\bmain_uri\x18\n" +
+	" \x01(\tR\amainUri\x12\x1b\n" +
+	"\tkeep_main\x18\v \x01(\bR\bkeepMain\x12'\n" +
+	"\x03tls\x18\f \x01(\v2\x15.vedette.v1.CameraTlsR\x03tls\x12\x12\n" +
+	"\x04loop\x18\r \x01(\bR\x04loop\x12$\n" +
+	"\x0epre_roll_bytes\x18\x0e \x01(\x03R\fpreRollBytes\"Q\n" +
+	"\tCameraTls\x12\x15\n" +
+	"\x06ca_pem\x18\x01 \x01(\tR\x05caPem\x12-\n" +
+	"\x12certificate_sha256\x18\x02 \x01(\tR\x11certificateSha256\"\xa2\x02\n" +
 	"\bAnalysis\x12\x10\n" +
 	"\x03fps\x18\x01 \x01(\x01R\x03fps\x12\x1a\n" +
 	"\bpipeline\x18\x02 \x01(\tR\bpipeline\x12\x16\n" +
@@ -2313,11 +3359,13 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\v2\x12.vedette.v1.SourceB\x03\xe0A\x02R\x06source\"u\n" +
 	"\x13ProbeCameraResponse\x12'\n" +
 	"\x05media\x18\x01 \x01(\v2\x11.vedette.v1.MediaR\x05media\x125\n" +
-	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"d\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"x\n" +
 	"\x12GetSnapshotRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x1b\n" +
 	"\tmax_width\x18\x02 \x01(\x05R\bmaxWidth\x12\x18\n" +
-	"\aquality\x18\x03 \x01(\x05R\aquality\"\xcf\x01\n" +
+	"\aquality\x18\x03 \x01(\x05R\aquality\x12\x12\n" +
+	"\x04main\x18\n" +
+	" \x01(\bR\x04main\"\xcf\x01\n" +
 	"\x13GetSnapshotResponse\x12\x12\n" +
 	"\x04jpeg\x18\x01 \x01(\fR\x04jpeg\x12=\n" +
 	"\fcapture_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vcaptureTime\x12\x14\n" +
@@ -2356,15 +3404,68 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x04item\"f\n" +
 	"\fCameraChange\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.vedette.v1.ChangeKindR\x04kind\x12*\n" +
-	"\x06camera\x18\x02 \x01(\v2\x12.vedette.v1.CameraR\x06camera*d\n" +
+	"\x06camera\x18\x02 \x01(\v2\x12.vedette.v1.CameraR\x06camera\"\xa4\x01\n" +
+	"\x16DiscoverCamerasRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1a\n" +
+	"\busername\x18\x02 \x01(\tR\busername\x12\x1f\n" +
+	"\bpassword\x18\x03 \x01(\tB\x03\xe0A\x04R\bpassword\x123\n" +
+	"\atimeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"Q\n" +
+	"\x17DiscoverCamerasResponse\x126\n" +
+	"\acameras\x18\x01 \x03(\v2\x1c.vedette.v1.DiscoveredCameraR\acameras\"\x81\x03\n" +
+	"\x10DiscoveredCamera\x12\x1a\n" +
+	"\bendpoint\x18\x01 \x01(\tR\bendpoint\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\"\n" +
+	"\fmanufacturer\x18\x03 \x01(\tR\fmanufacturer\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12\x1a\n" +
+	"\bfirmware\x18\x05 \x01(\tR\bfirmware\x12\x16\n" +
+	"\x06serial\x18\x06 \x01(\tR\x06serial\x12!\n" +
+	"\fdisplay_name\x18\a \x01(\tR\vdisplayName\x126\n" +
+	"\astreams\x18\b \x03(\v2\x1c.vedette.v1.DiscoveredStreamR\astreams\x12<\n" +
+	"\fclock_offset\x18\t \x01(\v2\x19.google.protobuf.DurationR\vclockOffset\x12\x16\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\v \x01(\tR\amessage\"g\n" +
+	"\x10DiscoveredStream\x12\x18\n" +
+	"\aprofile\x18\x01 \x01(\tR\aprofile\x12\x10\n" +
+	"\x03uri\x18\x02 \x01(\tR\x03uri\x12'\n" +
+	"\x05media\x18\x03 \x01(\v2\x11.vedette.v1.MediaR\x05media\"]\n" +
+	"\x11WatchVideoRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12/\n" +
+	"\x06stream\x18\x02 \x01(\x0e2\x17.vedette.v1.VideoStreamR\x06stream\"\x8b\x01\n" +
+	"\x12WatchVideoResponse\x12@\n" +
+	"\vdescription\x18\x01 \x01(\v2\x1c.vedette.v1.VideoDescriptionH\x00R\vdescription\x12+\n" +
+	"\x04unit\x18\x02 \x01(\v2\x15.vedette.v1.VideoUnitH\x00R\x04unitB\x06\n" +
+	"\x04item\"e\n" +
+	"\x19WatchUnmaskedVideoRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12/\n" +
+	"\x06stream\x18\x02 \x01(\x0e2\x17.vedette.v1.VideoStreamR\x06stream\"\x93\x01\n" +
+	"\x1aWatchUnmaskedVideoResponse\x12@\n" +
+	"\vdescription\x18\x01 \x01(\v2\x1c.vedette.v1.VideoDescriptionH\x00R\vdescription\x12+\n" +
+	"\x04unit\x18\x02 \x01(\v2\x15.vedette.v1.VideoUnitH\x00R\x04unitB\x06\n" +
+	"\x04item\"\xb8\x01\n" +
+	"\x10VideoDescription\x12!\n" +
+	"\fstream_epoch\x18\x01 \x01(\tR\vstreamEpoch\x12\x14\n" +
+	"\x05codec\x18\x02 \x01(\tR\x05codec\x12\x14\n" +
+	"\x05width\x18\x03 \x01(\x05R\x05width\x12\x16\n" +
+	"\x06height\x18\x04 \x01(\x05R\x06height\x12%\n" +
+	"\x0eparameter_sets\x18\x05 \x03(\fR\rparameterSets\x12\x16\n" +
+	"\x06masked\x18\x06 \x01(\bR\x06masked\"\xd7\x01\n" +
+	"\tVideoUnit\x12\x14\n" +
+	"\x05units\x18\x01 \x03(\fR\x05units\x12\x1a\n" +
+	"\bkeyframe\x18\x02 \x01(\bR\bkeyframe\x12\x1b\n" +
+	"\trtp_ticks\x18\x03 \x01(\x03R\brtpTicks\x12=\n" +
+	"\fcapture_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vcaptureTime\x12$\n" +
+	"\rdiscontinuity\x18\x05 \x01(\bR\rdiscontinuity\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x03R\x06number*d\n" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15DESIRED_STATE_ENABLED\x10\x01\x12\x1a\n" +
-	"\x16DESIRED_STATE_DISABLED\x10\x02*L\n" +
+	"\x16DESIRED_STATE_DISABLED\x10\x02*e\n" +
 	"\tTransport\x12\x19\n" +
 	"\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTRANSPORT_TCP\x10\x01\x12\x11\n" +
-	"\rTRANSPORT_UDP\x10\x02*^\n" +
+	"\rTRANSPORT_UDP\x10\x02\x12\x17\n" +
+	"\x13TRANSPORT_MULTICAST\x10\x03*^\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fPRIORITY_LOW\x10\x01\x12\x13\n" +
@@ -2378,7 +3479,11 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x14CAMERA_STATE_BACKOFF\x10\x04\x12\x1c\n" +
 	"\x18CAMERA_STATE_QUARANTINED\x10\x05\x12\x19\n" +
 	"\x15CAMERA_STATE_DISABLED\x10\x06\x12\x18\n" +
-	"\x14CAMERA_STATE_OFFLINE\x10\a2\xbb\t\n" +
+	"\x14CAMERA_STATE_OFFLINE\x10\a*]\n" +
+	"\vVideoStream\x12\x1c\n" +
+	"\x18VIDEO_STREAM_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15VIDEO_STREAM_ANALYSIS\x10\x01\x12\x15\n" +
+	"\x11VIDEO_STREAM_MAIN\x10\x022\xee\v\n" +
 	"\rCameraService\x12`\n" +
 	"\fCreateCamera\x12\x1f.vedette.v1.CreateCameraRequest\x1a\x12.vedette.v1.Camera\"\x1b\x82\xd3\xe4\x93\x02\x15:\x06camera\"\v/v1/cameras\x12[\n" +
 	"\tGetCamera\x12\x1c.vedette.v1.GetCameraRequest\x1a\x12.vedette.v1.Camera\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/{name=cameras/*}\x12c\n" +
@@ -2389,7 +3494,11 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\rDisableCamera\x12 .vedette.v1.DisableCameraRequest\x1a\x12.vedette.v1.Camera\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/{name=cameras/*}:disable\x12l\n" +
 	"\vProbeCamera\x12\x1e.vedette.v1.ProbeCameraRequest\x1a\x1f.vedette.v1.ProbeCameraResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/cameras:probe\x12u\n" +
 	"\vGetSnapshot\x12\x1e.vedette.v1.GetSnapshotRequest\x1a\x1f.vedette.v1.GetSnapshotResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=cameras/*}:snapshot\x12q\n" +
-	"\x0eGetFrameTiming\x12!.vedette.v1.GetFrameTimingRequest\x1a\x17.vedette.v1.FrameTiming\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=cameras/*}:timing\x12n\n" +
+	"\x0eGetFrameTiming\x12!.vedette.v1.GetFrameTimingRequest\x1a\x17.vedette.v1.FrameTiming\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=cameras/*}:timing\x12{\n" +
+	"\x0fDiscoverCameras\x12\".vedette.v1.DiscoverCamerasRequest\x1a#.vedette.v1.DiscoverCamerasResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/cameras:discover\x12M\n" +
+	"\n" +
+	"WatchVideo\x12\x1d.vedette.v1.WatchVideoRequest\x1a\x1e.vedette.v1.WatchVideoResponse0\x01\x12e\n" +
+	"\x12WatchUnmaskedVideo\x12%.vedette.v1.WatchUnmaskedVideoRequest\x1a&.vedette.v1.WatchUnmaskedVideoResponse0\x01\x12n\n" +
 	"\fWatchCameras\x12\x1f.vedette.v1.WatchCamerasRequest\x1a .vedette.v1.WatchCamerasResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/cameras:watch0\x01B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
@@ -2404,124 +3513,159 @@ func file_vedette_v1_camera_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_camera_proto_rawDescData
 }
 
-var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_vedette_v1_camera_proto_goTypes = []any{
-	(DesiredState)(0),             // 0: vedette.v1.DesiredState
-	(Transport)(0),                // 1: vedette.v1.Transport
-	(Priority)(0),                 // 2: vedette.v1.Priority
-	(CameraState)(0),              // 3: vedette.v1.CameraState
-	(*Camera)(nil),                // 4: vedette.v1.Camera
-	(*Source)(nil),                // 5: vedette.v1.Source
-	(*Analysis)(nil),              // 6: vedette.v1.Analysis
-	(*MotionGate)(nil),            // 7: vedette.v1.MotionGate
-	(*Recording)(nil),             // 8: vedette.v1.Recording
-	(*CameraStatus)(nil),          // 9: vedette.v1.CameraStatus
-	(*Media)(nil),                 // 10: vedette.v1.Media
-	(*CreateCameraRequest)(nil),   // 11: vedette.v1.CreateCameraRequest
-	(*GetCameraRequest)(nil),      // 12: vedette.v1.GetCameraRequest
-	(*ListCamerasRequest)(nil),    // 13: vedette.v1.ListCamerasRequest
-	(*ListCamerasResponse)(nil),   // 14: vedette.v1.ListCamerasResponse
-	(*UpdateCameraRequest)(nil),   // 15: vedette.v1.UpdateCameraRequest
-	(*DeleteCameraRequest)(nil),   // 16: vedette.v1.DeleteCameraRequest
-	(*DeleteCameraResponse)(nil),  // 17: vedette.v1.DeleteCameraResponse
-	(*EnableCameraRequest)(nil),   // 18: vedette.v1.EnableCameraRequest
-	(*DisableCameraRequest)(nil),  // 19: vedette.v1.DisableCameraRequest
-	(*ProbeCameraRequest)(nil),    // 20: vedette.v1.ProbeCameraRequest
-	(*ProbeCameraResponse)(nil),   // 21: vedette.v1.ProbeCameraResponse
-	(*GetSnapshotRequest)(nil),    // 22: vedette.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),   // 23: vedette.v1.GetSnapshotResponse
-	(*GetFrameTimingRequest)(nil), // 24: vedette.v1.GetFrameTimingRequest
-	(*FrameTiming)(nil),           // 25: vedette.v1.FrameTiming
-	(*StageTiming)(nil),           // 26: vedette.v1.StageTiming
-	(*FrameStamps)(nil),           // 27: vedette.v1.FrameStamps
-	(*StageStamp)(nil),            // 28: vedette.v1.StageStamp
-	(*WatchCamerasRequest)(nil),   // 29: vedette.v1.WatchCamerasRequest
-	(*WatchCamerasResponse)(nil),  // 30: vedette.v1.WatchCamerasResponse
-	(*CameraChange)(nil),          // 31: vedette.v1.CameraChange
-	nil,                           // 32: vedette.v1.Camera.LabelsEntry
-	nil,                           // 33: vedette.v1.CameraStatus.DropsEntry
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil), // 36: google.protobuf.FieldMask
-	(*Synced)(nil),                // 37: vedette.v1.Synced
-	(*Heartbeat)(nil),             // 38: vedette.v1.Heartbeat
-	(*Gap)(nil),                   // 39: vedette.v1.Gap
-	(ChangeKind)(0),               // 40: vedette.v1.ChangeKind
+	(DesiredState)(0),                  // 0: vedette.v1.DesiredState
+	(Transport)(0),                     // 1: vedette.v1.Transport
+	(Priority)(0),                      // 2: vedette.v1.Priority
+	(CameraState)(0),                   // 3: vedette.v1.CameraState
+	(VideoStream)(0),                   // 4: vedette.v1.VideoStream
+	(*Camera)(nil),                     // 5: vedette.v1.Camera
+	(*PrivacyMask)(nil),                // 6: vedette.v1.PrivacyMask
+	(*PrivacyPoint)(nil),               // 7: vedette.v1.PrivacyPoint
+	(*Source)(nil),                     // 8: vedette.v1.Source
+	(*CameraTls)(nil),                  // 9: vedette.v1.CameraTls
+	(*Analysis)(nil),                   // 10: vedette.v1.Analysis
+	(*MotionGate)(nil),                 // 11: vedette.v1.MotionGate
+	(*Recording)(nil),                  // 12: vedette.v1.Recording
+	(*CameraStatus)(nil),               // 13: vedette.v1.CameraStatus
+	(*Media)(nil),                      // 14: vedette.v1.Media
+	(*CreateCameraRequest)(nil),        // 15: vedette.v1.CreateCameraRequest
+	(*GetCameraRequest)(nil),           // 16: vedette.v1.GetCameraRequest
+	(*ListCamerasRequest)(nil),         // 17: vedette.v1.ListCamerasRequest
+	(*ListCamerasResponse)(nil),        // 18: vedette.v1.ListCamerasResponse
+	(*UpdateCameraRequest)(nil),        // 19: vedette.v1.UpdateCameraRequest
+	(*DeleteCameraRequest)(nil),        // 20: vedette.v1.DeleteCameraRequest
+	(*DeleteCameraResponse)(nil),       // 21: vedette.v1.DeleteCameraResponse
+	(*EnableCameraRequest)(nil),        // 22: vedette.v1.EnableCameraRequest
+	(*DisableCameraRequest)(nil),       // 23: vedette.v1.DisableCameraRequest
+	(*ProbeCameraRequest)(nil),         // 24: vedette.v1.ProbeCameraRequest
+	(*ProbeCameraResponse)(nil),        // 25: vedette.v1.ProbeCameraResponse
+	(*GetSnapshotRequest)(nil),         // 26: vedette.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),        // 27: vedette.v1.GetSnapshotResponse
+	(*GetFrameTimingRequest)(nil),      // 28: vedette.v1.GetFrameTimingRequest
+	(*FrameTiming)(nil),                // 29: vedette.v1.FrameTiming
+	(*StageTiming)(nil),                // 30: vedette.v1.StageTiming
+	(*FrameStamps)(nil),                // 31: vedette.v1.FrameStamps
+	(*StageStamp)(nil),                 // 32: vedette.v1.StageStamp
+	(*WatchCamerasRequest)(nil),        // 33: vedette.v1.WatchCamerasRequest
+	(*WatchCamerasResponse)(nil),       // 34: vedette.v1.WatchCamerasResponse
+	(*CameraChange)(nil),               // 35: vedette.v1.CameraChange
+	(*DiscoverCamerasRequest)(nil),     // 36: vedette.v1.DiscoverCamerasRequest
+	(*DiscoverCamerasResponse)(nil),    // 37: vedette.v1.DiscoverCamerasResponse
+	(*DiscoveredCamera)(nil),           // 38: vedette.v1.DiscoveredCamera
+	(*DiscoveredStream)(nil),           // 39: vedette.v1.DiscoveredStream
+	(*WatchVideoRequest)(nil),          // 40: vedette.v1.WatchVideoRequest
+	(*WatchVideoResponse)(nil),         // 41: vedette.v1.WatchVideoResponse
+	(*WatchUnmaskedVideoRequest)(nil),  // 42: vedette.v1.WatchUnmaskedVideoRequest
+	(*WatchUnmaskedVideoResponse)(nil), // 43: vedette.v1.WatchUnmaskedVideoResponse
+	(*VideoDescription)(nil),           // 44: vedette.v1.VideoDescription
+	(*VideoUnit)(nil),                  // 45: vedette.v1.VideoUnit
+	nil,                                // 46: vedette.v1.Camera.LabelsEntry
+	nil,                                // 47: vedette.v1.CameraStatus.DropsEntry
+	(*timestamppb.Timestamp)(nil),      // 48: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 49: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 50: google.protobuf.FieldMask
+	(*Synced)(nil),                     // 51: vedette.v1.Synced
+	(*Heartbeat)(nil),                  // 52: vedette.v1.Heartbeat
+	(*Gap)(nil),                        // 53: vedette.v1.Gap
+	(ChangeKind)(0),                    // 54: vedette.v1.ChangeKind
 }
 var file_vedette_v1_camera_proto_depIdxs = []int32{
-	32, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
-	5,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
-	6,  // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
+	46, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
+	8,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
+	10, // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
 	0,  // 3: vedette.v1.Camera.desired_state:type_name -> vedette.v1.DesiredState
-	34, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
-	34, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
-	8,  // 6: vedette.v1.Camera.recording:type_name -> vedette.v1.Recording
-	9,  // 7: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
-	1,  // 8: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
-	35, // 9: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
-	2,  // 10: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
-	7,  // 11: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
-	35, // 12: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
-	35, // 13: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
-	35, // 14: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
-	3,  // 15: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
-	34, // 16: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
-	10, // 17: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
-	34, // 18: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
-	33, // 19: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
-	34, // 20: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
-	4,  // 21: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
-	4,  // 22: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
-	4,  // 23: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
-	36, // 24: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
-	5,  // 25: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
-	10, // 26: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
-	35, // 27: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
-	34, // 28: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
-	26, // 29: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
-	26, // 30: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
-	27, // 31: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
-	35, // 32: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
-	35, // 33: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
-	35, // 34: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
-	34, // 35: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
-	28, // 36: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
-	35, // 37: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
-	35, // 38: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	31, // 39: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
-	37, // 40: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
-	38, // 41: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	39, // 42: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
-	40, // 43: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
-	4,  // 44: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
-	11, // 45: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
-	12, // 46: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
-	13, // 47: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
-	15, // 48: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
-	16, // 49: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
-	18, // 50: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
-	19, // 51: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
-	20, // 52: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
-	22, // 53: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
-	24, // 54: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
-	29, // 55: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
-	4,  // 56: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
-	4,  // 57: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
-	14, // 58: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
-	4,  // 59: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
-	17, // 60: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
-	4,  // 61: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
-	4,  // 62: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
-	21, // 63: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
-	23, // 64: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
-	25, // 65: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
-	30, // 66: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
-	56, // [56:67] is the sub-list for method output_type
-	45, // [45:56] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	48, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
+	48, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
+	12, // 6: vedette.v1.Camera.recording:type_name -> vedette.v1.Recording
+	6,  // 7: vedette.v1.Camera.privacy_masks:type_name -> vedette.v1.PrivacyMask
+	13, // 8: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
+	7,  // 9: vedette.v1.PrivacyMask.points:type_name -> vedette.v1.PrivacyPoint
+	1,  // 10: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
+	9,  // 11: vedette.v1.Source.tls:type_name -> vedette.v1.CameraTls
+	49, // 12: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
+	2,  // 13: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
+	11, // 14: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
+	49, // 15: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
+	49, // 16: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
+	49, // 17: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
+	3,  // 18: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
+	48, // 19: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
+	14, // 20: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
+	48, // 21: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
+	47, // 22: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
+	48, // 23: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
+	5,  // 24: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
+	5,  // 25: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
+	5,  // 26: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
+	50, // 27: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
+	8,  // 28: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
+	14, // 29: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
+	49, // 30: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
+	48, // 31: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
+	30, // 32: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
+	30, // 33: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
+	31, // 34: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
+	49, // 35: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
+	49, // 36: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
+	49, // 37: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
+	48, // 38: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
+	32, // 39: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
+	49, // 40: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
+	49, // 41: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	35, // 42: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
+	51, // 43: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
+	52, // 44: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	53, // 45: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
+	54, // 46: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
+	5,  // 47: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
+	49, // 48: vedette.v1.DiscoverCamerasRequest.timeout:type_name -> google.protobuf.Duration
+	38, // 49: vedette.v1.DiscoverCamerasResponse.cameras:type_name -> vedette.v1.DiscoveredCamera
+	39, // 50: vedette.v1.DiscoveredCamera.streams:type_name -> vedette.v1.DiscoveredStream
+	49, // 51: vedette.v1.DiscoveredCamera.clock_offset:type_name -> google.protobuf.Duration
+	14, // 52: vedette.v1.DiscoveredStream.media:type_name -> vedette.v1.Media
+	4,  // 53: vedette.v1.WatchVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	44, // 54: vedette.v1.WatchVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	45, // 55: vedette.v1.WatchVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	4,  // 56: vedette.v1.WatchUnmaskedVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	44, // 57: vedette.v1.WatchUnmaskedVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	45, // 58: vedette.v1.WatchUnmaskedVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	48, // 59: vedette.v1.VideoUnit.capture_time:type_name -> google.protobuf.Timestamp
+	15, // 60: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
+	16, // 61: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
+	17, // 62: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
+	19, // 63: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
+	20, // 64: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
+	22, // 65: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
+	23, // 66: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
+	24, // 67: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
+	26, // 68: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
+	28, // 69: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
+	36, // 70: vedette.v1.CameraService.DiscoverCameras:input_type -> vedette.v1.DiscoverCamerasRequest
+	40, // 71: vedette.v1.CameraService.WatchVideo:input_type -> vedette.v1.WatchVideoRequest
+	42, // 72: vedette.v1.CameraService.WatchUnmaskedVideo:input_type -> vedette.v1.WatchUnmaskedVideoRequest
+	33, // 73: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
+	5,  // 74: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
+	5,  // 75: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
+	18, // 76: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
+	5,  // 77: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
+	21, // 78: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
+	5,  // 79: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
+	5,  // 80: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
+	25, // 81: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
+	27, // 82: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
+	29, // 83: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
+	37, // 84: vedette.v1.CameraService.DiscoverCameras:output_type -> vedette.v1.DiscoverCamerasResponse
+	41, // 85: vedette.v1.CameraService.WatchVideo:output_type -> vedette.v1.WatchVideoResponse
+	43, // 86: vedette.v1.CameraService.WatchUnmaskedVideo:output_type -> vedette.v1.WatchUnmaskedVideoResponse
+	34, // 87: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
+	74, // [74:88] is the sub-list for method output_type
+	60, // [60:74] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_camera_proto_init() }
@@ -2530,19 +3674,27 @@ func file_vedette_v1_camera_proto_init() {
 		return
 	}
 	file_vedette_v1_watch_proto_init()
-	file_vedette_v1_camera_proto_msgTypes[26].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[29].OneofWrappers = []any{
 		(*WatchCamerasResponse_Change)(nil),
 		(*WatchCamerasResponse_Synced)(nil),
 		(*WatchCamerasResponse_Heartbeat)(nil),
 		(*WatchCamerasResponse_Gap)(nil),
+	}
+	file_vedette_v1_camera_proto_msgTypes[36].OneofWrappers = []any{
+		(*WatchVideoResponse_Description)(nil),
+		(*WatchVideoResponse_Unit)(nil),
+	}
+	file_vedette_v1_camera_proto_msgTypes[38].OneofWrappers = []any{
+		(*WatchUnmaskedVideoResponse_Description)(nil),
+		(*WatchUnmaskedVideoResponse_Unit)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_camera_proto_rawDesc), len(file_vedette_v1_camera_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   30,
+			NumEnums:      5,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

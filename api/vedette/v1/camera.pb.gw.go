@@ -493,6 +493,33 @@ func local_request_CameraService_GetFrameTiming_0(ctx context.Context, marshaler
 	return msg, metadata, err
 }
 
+func request_CameraService_DiscoverCameras_0(ctx context.Context, marshaler runtime.Marshaler, client CameraServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq DiscoverCamerasRequest
+		metadata runtime.ServerMetadata
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.DiscoverCameras(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_CameraService_DiscoverCameras_0(ctx context.Context, marshaler runtime.Marshaler, server CameraServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq DiscoverCamerasRequest
+		metadata runtime.ServerMetadata
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	msg, err := server.DiscoverCameras(ctx, &protoReq)
+	return msg, metadata, err
+}
+
 var filter_CameraService_WatchCameras_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
 func request_CameraService_WatchCameras_0(ctx context.Context, marshaler runtime.Marshaler, client CameraServiceClient, req *http.Request, pathParams map[string]string) (CameraService_WatchCamerasClient, runtime.ServerMetadata, error) {
@@ -727,6 +754,26 @@ func RegisterCameraServiceHandlerServer(ctx context.Context, mux *runtime.ServeM
 		}
 		forward_CameraService_GetFrameTiming_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_CameraService_DiscoverCameras_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/vedette.v1.CameraService/DiscoverCameras", runtime.WithHTTPPathPattern("/v1/cameras:discover"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_CameraService_DiscoverCameras_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_CameraService_DiscoverCameras_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 
 	mux.Handle(http.MethodGet, pattern_CameraService_WatchCameras_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		err := status.Error(codes.Unimplemented, "streaming calls are not yet supported in the in-process transport")
@@ -944,6 +991,23 @@ func RegisterCameraServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 		}
 		forward_CameraService_GetFrameTiming_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_CameraService_DiscoverCameras_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/vedette.v1.CameraService/DiscoverCameras", runtime.WithHTTPPathPattern("/v1/cameras:discover"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_CameraService_DiscoverCameras_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_CameraService_DiscoverCameras_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	mux.Handle(http.MethodGet, pattern_CameraService_WatchCameras_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -965,29 +1029,31 @@ func RegisterCameraServiceHandlerClient(ctx context.Context, mux *runtime.ServeM
 }
 
 var (
-	pattern_CameraService_CreateCamera_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, ""))
-	pattern_CameraService_GetCamera_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, ""))
-	pattern_CameraService_ListCameras_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, ""))
-	pattern_CameraService_UpdateCamera_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "camera.name"}, ""))
-	pattern_CameraService_DeleteCamera_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, ""))
-	pattern_CameraService_EnableCamera_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "enable"))
-	pattern_CameraService_DisableCamera_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "disable"))
-	pattern_CameraService_ProbeCamera_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, "probe"))
-	pattern_CameraService_GetSnapshot_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "snapshot"))
-	pattern_CameraService_GetFrameTiming_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "timing"))
-	pattern_CameraService_WatchCameras_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, "watch"))
+	pattern_CameraService_CreateCamera_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, ""))
+	pattern_CameraService_GetCamera_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, ""))
+	pattern_CameraService_ListCameras_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, ""))
+	pattern_CameraService_UpdateCamera_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "camera.name"}, ""))
+	pattern_CameraService_DeleteCamera_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, ""))
+	pattern_CameraService_EnableCamera_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "enable"))
+	pattern_CameraService_DisableCamera_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "disable"))
+	pattern_CameraService_ProbeCamera_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, "probe"))
+	pattern_CameraService_GetSnapshot_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "snapshot"))
+	pattern_CameraService_GetFrameTiming_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 2, 5, 2}, []string{"v1", "cameras", "name"}, "timing"))
+	pattern_CameraService_DiscoverCameras_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, "discover"))
+	pattern_CameraService_WatchCameras_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "cameras"}, "watch"))
 )
 
 var (
-	forward_CameraService_CreateCamera_0   = runtime.ForwardResponseMessage
-	forward_CameraService_GetCamera_0      = runtime.ForwardResponseMessage
-	forward_CameraService_ListCameras_0    = runtime.ForwardResponseMessage
-	forward_CameraService_UpdateCamera_0   = runtime.ForwardResponseMessage
-	forward_CameraService_DeleteCamera_0   = runtime.ForwardResponseMessage
-	forward_CameraService_EnableCamera_0   = runtime.ForwardResponseMessage
-	forward_CameraService_DisableCamera_0  = runtime.ForwardResponseMessage
-	forward_CameraService_ProbeCamera_0    = runtime.ForwardResponseMessage
-	forward_CameraService_GetSnapshot_0    = runtime.ForwardResponseMessage
-	forward_CameraService_GetFrameTiming_0 = runtime.ForwardResponseMessage
-	forward_CameraService_WatchCameras_0   = runtime.ForwardResponseStream
+	forward_CameraService_CreateCamera_0    = runtime.ForwardResponseMessage
+	forward_CameraService_GetCamera_0       = runtime.ForwardResponseMessage
+	forward_CameraService_ListCameras_0     = runtime.ForwardResponseMessage
+	forward_CameraService_UpdateCamera_0    = runtime.ForwardResponseMessage
+	forward_CameraService_DeleteCamera_0    = runtime.ForwardResponseMessage
+	forward_CameraService_EnableCamera_0    = runtime.ForwardResponseMessage
+	forward_CameraService_DisableCamera_0   = runtime.ForwardResponseMessage
+	forward_CameraService_ProbeCamera_0     = runtime.ForwardResponseMessage
+	forward_CameraService_GetSnapshot_0     = runtime.ForwardResponseMessage
+	forward_CameraService_GetFrameTiming_0  = runtime.ForwardResponseMessage
+	forward_CameraService_DiscoverCameras_0 = runtime.ForwardResponseMessage
+	forward_CameraService_WatchCameras_0    = runtime.ForwardResponseStream
 )

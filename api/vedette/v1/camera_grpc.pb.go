@@ -19,17 +19,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CameraService_CreateCamera_FullMethodName   = "/vedette.v1.CameraService/CreateCamera"
-	CameraService_GetCamera_FullMethodName      = "/vedette.v1.CameraService/GetCamera"
-	CameraService_ListCameras_FullMethodName    = "/vedette.v1.CameraService/ListCameras"
-	CameraService_UpdateCamera_FullMethodName   = "/vedette.v1.CameraService/UpdateCamera"
-	CameraService_DeleteCamera_FullMethodName   = "/vedette.v1.CameraService/DeleteCamera"
-	CameraService_EnableCamera_FullMethodName   = "/vedette.v1.CameraService/EnableCamera"
-	CameraService_DisableCamera_FullMethodName  = "/vedette.v1.CameraService/DisableCamera"
-	CameraService_ProbeCamera_FullMethodName    = "/vedette.v1.CameraService/ProbeCamera"
-	CameraService_GetSnapshot_FullMethodName    = "/vedette.v1.CameraService/GetSnapshot"
-	CameraService_GetFrameTiming_FullMethodName = "/vedette.v1.CameraService/GetFrameTiming"
-	CameraService_WatchCameras_FullMethodName   = "/vedette.v1.CameraService/WatchCameras"
+	CameraService_CreateCamera_FullMethodName       = "/vedette.v1.CameraService/CreateCamera"
+	CameraService_GetCamera_FullMethodName          = "/vedette.v1.CameraService/GetCamera"
+	CameraService_ListCameras_FullMethodName        = "/vedette.v1.CameraService/ListCameras"
+	CameraService_UpdateCamera_FullMethodName       = "/vedette.v1.CameraService/UpdateCamera"
+	CameraService_DeleteCamera_FullMethodName       = "/vedette.v1.CameraService/DeleteCamera"
+	CameraService_EnableCamera_FullMethodName       = "/vedette.v1.CameraService/EnableCamera"
+	CameraService_DisableCamera_FullMethodName      = "/vedette.v1.CameraService/DisableCamera"
+	CameraService_ProbeCamera_FullMethodName        = "/vedette.v1.CameraService/ProbeCamera"
+	CameraService_GetSnapshot_FullMethodName        = "/vedette.v1.CameraService/GetSnapshot"
+	CameraService_GetFrameTiming_FullMethodName     = "/vedette.v1.CameraService/GetFrameTiming"
+	CameraService_DiscoverCameras_FullMethodName    = "/vedette.v1.CameraService/DiscoverCameras"
+	CameraService_WatchVideo_FullMethodName         = "/vedette.v1.CameraService/WatchVideo"
+	CameraService_WatchUnmaskedVideo_FullMethodName = "/vedette.v1.CameraService/WatchUnmaskedVideo"
+	CameraService_WatchCameras_FullMethodName       = "/vedette.v1.CameraService/WatchCameras"
 )
 
 // CameraServiceClient is the client API for CameraService service.
@@ -58,6 +61,14 @@ type CameraServiceClient interface {
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
 	// GetFrameTiming tells how long a camera's newest frames took, stage by stage, from capture to commit.
 	GetFrameTiming(ctx context.Context, in *GetFrameTimingRequest, opts ...grpc.CallOption) (*FrameTiming, error)
+	// DiscoverCameras asks the local network for ONVIF devices, or one device by its address, and what streams they offer.
+	DiscoverCameras(ctx context.Context, in *DiscoverCamerasRequest, opts ...grpc.CallOption) (*DiscoverCamerasResponse, error)
+	// WatchVideo sends a camera's coded pictures as they come, not transcoded, from the newest keyframe on. A reader too
+	// slow for them loses whole groups of pictures. A camera with privacy masks has none to send (MASKED): its pictures
+	// are masked, its coded stream is not.
+	WatchVideo(ctx context.Context, in *WatchVideoRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVideoResponse], error)
+	// WatchUnmaskedVideo is WatchVideo whether there are privacy masks or not. It is for operators, and audited.
+	WatchUnmaskedVideo(ctx context.Context, in *WatchUnmaskedVideoRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchUnmaskedVideoResponse], error)
 	// WatchCameras sends every camera, then Synced, then changes.
 	WatchCameras(ctx context.Context, in *WatchCamerasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCamerasResponse], error)
 }
@@ -170,9 +181,57 @@ func (c *cameraServiceClient) GetFrameTiming(ctx context.Context, in *GetFrameTi
 	return out, nil
 }
 
+func (c *cameraServiceClient) DiscoverCameras(ctx context.Context, in *DiscoverCamerasRequest, opts ...grpc.CallOption) (*DiscoverCamerasResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiscoverCamerasResponse)
+	err := c.cc.Invoke(ctx, CameraService_DiscoverCameras_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *cameraServiceClient) WatchVideo(ctx context.Context, in *WatchVideoRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVideoResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[0], CameraService_WatchVideo_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchVideoRequest, WatchVideoResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CameraService_WatchVideoClient = grpc.ServerStreamingClient[WatchVideoResponse]
+
+func (c *cameraServiceClient) WatchUnmaskedVideo(ctx context.Context, in *WatchUnmaskedVideoRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchUnmaskedVideoResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[1], CameraService_WatchUnmaskedVideo_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchUnmaskedVideoRequest, WatchUnmaskedVideoResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CameraService_WatchUnmaskedVideoClient = grpc.ServerStreamingClient[WatchUnmaskedVideoResponse]
+
 func (c *cameraServiceClient) WatchCameras(ctx context.Context, in *WatchCamerasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCamerasResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[0], CameraService_WatchCameras_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[2], CameraService_WatchCameras_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +274,14 @@ type CameraServiceServer interface {
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
 	// GetFrameTiming tells how long a camera's newest frames took, stage by stage, from capture to commit.
 	GetFrameTiming(context.Context, *GetFrameTimingRequest) (*FrameTiming, error)
+	// DiscoverCameras asks the local network for ONVIF devices, or one device by its address, and what streams they offer.
+	DiscoverCameras(context.Context, *DiscoverCamerasRequest) (*DiscoverCamerasResponse, error)
+	// WatchVideo sends a camera's coded pictures as they come, not transcoded, from the newest keyframe on. A reader too
+	// slow for them loses whole groups of pictures. A camera with privacy masks has none to send (MASKED): its pictures
+	// are masked, its coded stream is not.
+	WatchVideo(*WatchVideoRequest, grpc.ServerStreamingServer[WatchVideoResponse]) error
+	// WatchUnmaskedVideo is WatchVideo whether there are privacy masks or not. It is for operators, and audited.
+	WatchUnmaskedVideo(*WatchUnmaskedVideoRequest, grpc.ServerStreamingServer[WatchUnmaskedVideoResponse]) error
 	// WatchCameras sends every camera, then Synced, then changes.
 	WatchCameras(*WatchCamerasRequest, grpc.ServerStreamingServer[WatchCamerasResponse]) error
 	mustEmbedUnimplementedCameraServiceServer()
@@ -256,6 +323,15 @@ func (UnimplementedCameraServiceServer) GetSnapshot(context.Context, *GetSnapsho
 }
 func (UnimplementedCameraServiceServer) GetFrameTiming(context.Context, *GetFrameTimingRequest) (*FrameTiming, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetFrameTiming not implemented")
+}
+func (UnimplementedCameraServiceServer) DiscoverCameras(context.Context, *DiscoverCamerasRequest) (*DiscoverCamerasResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiscoverCameras not implemented")
+}
+func (UnimplementedCameraServiceServer) WatchVideo(*WatchVideoRequest, grpc.ServerStreamingServer[WatchVideoResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchVideo not implemented")
+}
+func (UnimplementedCameraServiceServer) WatchUnmaskedVideo(*WatchUnmaskedVideoRequest, grpc.ServerStreamingServer[WatchUnmaskedVideoResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchUnmaskedVideo not implemented")
 }
 func (UnimplementedCameraServiceServer) WatchCameras(*WatchCamerasRequest, grpc.ServerStreamingServer[WatchCamerasResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchCameras not implemented")
@@ -461,6 +537,46 @@ func _CameraService_GetFrameTiming_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CameraService_DiscoverCameras_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiscoverCamerasRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CameraServiceServer).DiscoverCameras(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CameraService_DiscoverCameras_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CameraServiceServer).DiscoverCameras(ctx, req.(*DiscoverCamerasRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CameraService_WatchVideo_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchVideoRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CameraServiceServer).WatchVideo(m, &grpc.GenericServerStream[WatchVideoRequest, WatchVideoResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CameraService_WatchVideoServer = grpc.ServerStreamingServer[WatchVideoResponse]
+
+func _CameraService_WatchUnmaskedVideo_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchUnmaskedVideoRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CameraServiceServer).WatchUnmaskedVideo(m, &grpc.GenericServerStream[WatchUnmaskedVideoRequest, WatchUnmaskedVideoResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CameraService_WatchUnmaskedVideoServer = grpc.ServerStreamingServer[WatchUnmaskedVideoResponse]
+
 func _CameraService_WatchCameras_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchCamerasRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -519,8 +635,22 @@ var CameraService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetFrameTiming",
 			Handler:    _CameraService_GetFrameTiming_Handler,
 		},
+		{
+			MethodName: "DiscoverCameras",
+			Handler:    _CameraService_DiscoverCameras_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchVideo",
+			Handler:       _CameraService_WatchVideo_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchUnmaskedVideo",
+			Handler:       _CameraService_WatchUnmaskedVideo_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "WatchCameras",
 			Handler:       _CameraService_WatchCameras_Handler,
