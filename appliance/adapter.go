@@ -29,7 +29,9 @@ func wanted(desired []cameras.Desired) []pipeline.Camera {
 		c := pipeline.Camera{Ingest: ingestSource(d.ID, d.Camera.GetSource(), d.Password), UID: d.UID, Analysing: pipeline.Analysing{
 			Pipeline: a.GetPipeline(), Paused: a.GetPaused(), EveryFrame: a.GetEveryFrame(), Staleness: a.GetStalenessBudget().AsDuration(),
 			NoPictures: d.Camera.GetRecording().GetNoPictures(), Clip: d.Camera.GetRecording().GetClip().AsDuration(),
-		}}
+			Priority: priority(a.GetPriority()),
+		}, Since: d.Camera.GetCreateTime().AsTime()}
+		c.Ingest.MotionGate = motionGate(a.GetMotionGate())
 		c.Ingest.AnalysisRate, c.Ingest.Disabled = a.GetFps(), !d.Enabled
 		if around := d.Camera.GetRecording().GetClip().AsDuration(); around > 0 {
 			c.Ingest.PreRollBytes = max(standardPreRoll, int64(around.Seconds()*clipRate))
@@ -51,6 +53,27 @@ const (
 	clipRate        = 10e6 / 8
 	standardPreRoll = 8 << 20
 )
+
+// priority orders cameras around the normal ones, at 0.
+func priority(p vedettev1.Priority) int {
+	switch p {
+	case vedettev1.Priority_PRIORITY_LOW:
+		return -1
+	case vedettev1.Priority_PRIORITY_HIGH:
+		return 1
+	default:
+		return 0
+	}
+}
+
+func motionGate(g *vedettev1.MotionGate) *ingestv1.MotionGate {
+	if g == nil {
+		return nil
+	}
+	return &ingestv1.MotionGate{
+		Threshold: g.GetThreshold(), HoldNs: int64(g.GetHold().AsDuration()), RecheckNs: int64(g.GetRecheck().AsDuration()),
+	}
+}
 
 // everyFrameSlots lets four frames be in flight while others wait and one is written.
 const everyFrameSlots = 12
@@ -90,6 +113,7 @@ func (o *observer) Analysis(camera string, a pipeline.Analysis) {
 	}
 	o.cameras.SetAnalysis(camera, cameras.Analysis{
 		Sequence: a.Sequence, Frames: a.Frames, Drops: a.Drops, FPS: a.Rate, LastFrame: a.LastFrame, Reason: a.Reason, Message: a.Message,
+		LimitedFPS: a.Limited,
 	})
 }
 

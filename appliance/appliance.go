@@ -49,6 +49,8 @@ type Config struct {
 	IngestSocket, InferSocket, InferDoor string
 	// Models is the model repository.
 	Models string
+	// IngestProgram is vedette-ingest, to measure what decoding costs; empty: it is not measured.
+	IngestProgram string
 
 	// Retention bounds what is kept.
 	Retention store.Retention
@@ -78,6 +80,7 @@ type Appliance struct {
 	metrics *prometheus.Registry
 	store   *store.Store
 	kids    *sidecars
+	budget  *budget
 	// fingerprint is of the certificate that the listeners serve; empty: they are on loopback.
 	fingerprint string
 }
@@ -301,10 +304,13 @@ func (a *Appliance) startPipeline(s *stages) {
 	a.pipe = pipeline.New(pipeline.Config{
 		Store: a.store, IngestSocket: a.cfg.IngestSocket, InferSocket: a.cfg.InferSocket, InferDoor: a.cfg.InferDoor,
 		Models: a.cfg.Models, Observer: &observer{cameras: a.cameras, kids: a.kids}, Rules: a.rules, Metrics: a.metrics, Logger: a.cfg.Logger,
+		RestartInference: a.restartInference(),
 	})
 	s.start("the pipeline", a.pipe.Run)
 	a.video = video.New(video.Config{Socket: a.cfg.IngestSocket})
 	s.start("live video", a.video.Run)
+	a.budget = newBudget(a)
+	s.start("the budget", a.budget.run)
 	s.start("the cameras", func(ctx context.Context) error {
 		for {
 			desired, _, newer := a.cameras.Desired()
@@ -324,7 +330,7 @@ func (a *Appliance) startPipeline(s *stages) {
 func (a *Appliance) startAPI(s *stages, l listeners) {
 	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := api.New(api.Config{
-		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Rules: a.rules, Sinks: a.sinks,
+		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Capacity: a.budget, Timing: a.timing, Rules: a.rules, Sinks: a.sinks,
 		Metrics: promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}), Dashboard: a.dashboard, Visitors: a.cfg.Demo,
 		HTTP: l.http, GRPC: l.grpc, Local: l.local, Logger: a.cfg.Logger,
 	})

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+	"github.com/vedette/vedette/appliance/cameras"
 	"github.com/vedette/vedette/appliance/pipeline"
 	"github.com/vedette/vedette/internal/child"
 )
@@ -86,6 +88,14 @@ func (s *sidecars) run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// restartInference is how the inference sidecar is started anew; nil: somebody else runs it.
+func (a *Appliance) restartInference() func(reason string) {
+	if a.kids == nil {
+		return nil
+	}
+	return a.kids.infer.Restart
+}
+
 // lines lets several children write to one place without tearing each other's lines.
 type lines struct {
 	mu sync.Mutex
@@ -112,7 +122,44 @@ func (a *Appliance) system() *vedettev1.System {
 			describe(sys.GetProcesses()[i+1], c.Status())
 		}
 	}
+	sys.Load = load(a.pipe.Load())
 	return sys
+}
+
+func load(l pipeline.Load) *vedettev1.Load {
+	m := &vedettev1.Load{
+		Level: vedettev1.LoadLevel(l.Level) + vedettev1.LoadLevel_LOAD_LEVEL_NORMAL, Message: l.Message(), LimitedFps: l.Rate, AnalysedFps: l.Analysed, LostFps: l.Lost,
+	}
+	if !l.Since.IsZero() {
+		m.SinceTime = timestamppb.New(l.Since)
+	}
+	for _, c := range l.Shed {
+		m.Shed = append(m.Shed, cameras.Name(c))
+	}
+	return m
+}
+
+// timing is the stage waterfall of a camera.
+func (a *Appliance) timing(camera string) *vedettev1.FrameTiming {
+	t := a.pipe.Timing(camera)
+	m := &vedettev1.FrameTiming{}
+	for _, s := range t.Stages {
+		v := &vedettev1.StageTiming{Stage: s.Stage, P50: durationpb.New(s.P50), P99: durationpb.New(s.P99), Max: durationpb.New(s.Max), Frames: int32(s.Frames)}
+		if s.Stage == "total" {
+			m.Total = v
+			continue
+		}
+		m.Stages = append(m.Stages, v)
+	}
+	for i := range t.Frames {
+		f := &t.Frames[i]
+		v := &vedettev1.FrameStamps{Sequence: f.Sequence, Frame: f.Number, CaptureTime: timestamppb.New(f.Capture)}
+		for _, s := range f.Stamps {
+			v.Stages = append(v.Stages, &vedettev1.StageStamp{Stage: s.Stage, End: durationpb.New(s.End)})
+		}
+		m.Frames = append(m.Frames, v)
+	}
+	return m
 }
 
 func process(name string, err error) *vedettev1.Process {

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
@@ -61,18 +63,25 @@ func TestStageThatFailsOrEndsStopsTheAppliance(t *testing.T) {
 func TestRegistrationsAreTranslatedForTheSidecars(t *testing.T) {
 	got := wanted([]cameras.Desired{
 		{ID: "door", UID: "u1", Password: "p", Enabled: true, Camera: &vedettev1.Camera{
-			Source:   &vedettev1.Source{Uri: "rtsp://camera/", Username: "u", Transport: vedettev1.Transport_TRANSPORT_UDP},
-			Analysis: &vedettev1.Analysis{Fps: 5, Pipeline: "nano", StalenessBudget: durationpb.New(1e9)},
+			Source: &vedettev1.Source{Uri: "rtsp://camera/", Username: "u", Transport: vedettev1.Transport_TRANSPORT_UDP},
+			Analysis: &vedettev1.Analysis{
+				Fps: 5, Pipeline: "nano", StalenessBudget: durationpb.New(1e9), Priority: vedettev1.Priority_PRIORITY_LOW,
+				MotionGate: &vedettev1.MotionGate{Threshold: 0.01, Hold: durationpb.New(3e9), Recheck: durationpb.New(4e9)},
+			},
+			CreateTime: timestamppb.New(time.Unix(77, 0)),
 		}},
 		{ID: "clip", UID: "u2", Camera: &vedettev1.Camera{Source: &vedettev1.Source{Uri: "file:///clip.mp4"}, Analysis: &vedettev1.Analysis{EveryFrame: true}}},
 	})
 	want := []pipeline.Camera{
 		{
-			UID: "u1", Analysing: pipeline.Analysing{Pipeline: "nano", Staleness: 1e9},
-			Ingest: &ingestv1.Camera{Name: "door", Address: "rtsp://camera/", Username: "u", Password: "p", Transport: ingestv1.Transport_TRANSPORT_UDP, AnalysisRate: 5},
+			UID: "u1", Since: time.Unix(77, 0).UTC(), Analysing: pipeline.Analysing{Pipeline: "nano", Staleness: 1e9, Priority: -1},
+			Ingest: &ingestv1.Camera{
+				Name: "door", Address: "rtsp://camera/", Username: "u", Password: "p", Transport: ingestv1.Transport_TRANSPORT_UDP, AnalysisRate: 5,
+				MotionGate: &ingestv1.MotionGate{Threshold: 0.01, HoldNs: 3e9, RecheckNs: 4e9},
+			},
 		},
 		{
-			UID: "u2", Analysing: pipeline.Analysing{EveryFrame: true},
+			UID: "u2", Since: time.Unix(0, 0).UTC(), Analysing: pipeline.Analysing{EveryFrame: true},
 			Ingest: &ingestv1.Camera{Name: "clip", Address: "file:///clip.mp4", Disabled: true, Slots: everyFrameSlots, File: &ingestv1.FilePlayback{FullSpeed: true}},
 		},
 	}

@@ -81,6 +81,9 @@ type LoadOptions struct {
 	// Files replace the model's directory: relative path to content. They need
 	// Config.
 	Files map[string][]byte
+	// Replace makes new instances of what is loaded, whatever the mode of the repository, and lets the old ones go once
+	// they have answered, should they ever.
+	Replace bool
 }
 
 // SequenceInfo is one open sequence of a model.

@@ -274,6 +274,8 @@ type Frame struct {
 	Capture  time.Time
 	Quality  TimeQuality
 	Received Instant
+	// Decoded is when the decoder gave it out, on the clock of Received.Mono.
+	Decoded time.Duration
 	// Ticks is media time since the epoch began.
 	Ticks    Ticks
 	Size     image.Point

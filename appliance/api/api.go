@@ -40,6 +40,16 @@ type Video interface {
 	Watch(ctx context.Context, camera string, main bool, take func(*ingestv1.StreamDescription, *ingestv1.AccessUnit) error) error
 }
 
+// Capacity is what the box knows of how many cameras fit on it.
+type Capacity interface {
+	// Admit returns nil when a new camera fits, and otherwise a *ReasonError with what was measured.
+	Admit(c *vedettev1.Camera) error
+	// Capacity answers GetCapacity.
+	Capacity(req *vedettev1.GetCapacityRequest) *vedettev1.Capacity
+	// Measure measures the box with a pipeline; empty: the default one.
+	Measure(ctx context.Context, pipeline string) error
+}
+
 // Config is what the API serves. Store, Cameras, Pictures, System and at least one listener are required.
 type Config struct {
 	Store    *store.Store
@@ -49,6 +59,10 @@ type Config struct {
 	Video Video
 	// System describes the box; the answer is the caller's.
 	System func() *vedettev1.System
+	// Capacity knows how many cameras fit; nil: any number does.
+	Capacity Capacity
+	// Timing tells where the time of a camera's frames went, by its id; nil: nobody knows.
+	Timing func(camera string) *vedettev1.FrameTiming
 	// Rules and Sinks are served as they are; nil: not served.
 	Rules vedettev1.RuleServiceServer
 	Sinks vedettev1.SinkServiceServer

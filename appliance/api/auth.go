@@ -58,7 +58,7 @@ func required(method string) Role {
 		return Viewer
 	case name == "LogOut", name == "ChangePassword":
 		return Viewer
-	case name == "EnableCamera", name == "DisableCamera":
+	case name == "EnableCamera", name == "DisableCamera", name == "MeasureCapacity":
 		return Operator
 	}
 	return Admin

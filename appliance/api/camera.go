@@ -32,6 +32,9 @@ func (s *cameraService) CreateCamera(ctx context.Context, req *vedettev1.CreateC
 	if req.GetCamera() == nil {
 		return nil, invalid("camera", "missing")
 	}
+	if err := s.admit(ctx, req.GetCameraId(), req.GetCamera(), req.GetAllowOverload()); err != nil {
+		return nil, err
+	}
 	return s.cfg.Cameras.Create(ctx, req.GetCameraId(), req.GetCamera(), req.GetValidateOnly())
 }
 
@@ -73,6 +76,9 @@ func (s *cameraService) UpdateCamera(ctx context.Context, req *vedettev1.UpdateC
 	if req.GetAllowMissing() && errors.Is(err, store.ErrNotFound) {
 		id, err := cameras.ID(req.GetCamera().GetName())
 		if err != nil {
+			return nil, err
+		}
+		if err := s.admit(ctx, id, req.GetCamera(), req.GetAllowOverload()); err != nil {
 			return nil, err
 		}
 		return s.cfg.Cameras.Create(ctx, id, req.GetCamera(), req.GetValidateOnly())

@@ -27,6 +27,8 @@ type ReasonError struct {
 	Reason string
 	// Message says what was attempted and why it failed; Hint what to do about it.
 	Message, Hint string
+	// Metadata are facts a program can use; may be nil.
+	Metadata map[string]string
 }
 
 // Error implements error.
@@ -52,7 +54,7 @@ func toStatus(ctx context.Context, logger *slog.Logger, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &fault):
-		return detailed(fault.Code, fault.Reason, fault.Error())
+		return withInfo(fault.Code, &errdetails.ErrorInfo{Reason: fault.Reason, Domain: domain, Metadata: fault.Metadata}, fault.Error())
 	case errors.As(err, &bad):
 		violations := make([]*errdetails.BadRequest_FieldViolation, len(bad.Violations))
 		for i, v := range bad.Violations {
@@ -87,8 +89,12 @@ func toStatus(ctx context.Context, logger *slog.Logger, err error) error {
 }
 
 func detailed(code codes.Code, reason, message string, more ...protoadapt.MessageV1) error {
+	return withInfo(code, &errdetails.ErrorInfo{Reason: reason, Domain: domain}, message, more...)
+}
+
+func withInfo(code codes.Code, info *errdetails.ErrorInfo, message string, more ...protoadapt.MessageV1) error {
 	s := status.New(code, message)
-	details := append([]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: domain}}, more...)
+	details := append([]protoadapt.MessageV1{info}, more...)
 	if d, err := s.WithDetails(details...); err == nil {
 		s = d
 	}

@@ -65,6 +65,8 @@ type Analysis struct {
 	FPS float64
 	// LastFrame is the capture time of the newest analysed frame.
 	LastFrame time.Time
+	// LimitedFPS is the rate the camera is held to while the box is overloaded; 0: what it asks for.
+	LimitedFPS float64
 	// Reason and Message say why analysis stands still; empty when it runs.
 	Reason, Message string
 }

@@ -58,6 +58,10 @@ func merge(camera *vedettev1.Camera, password string, from *vedettev1.Camera, pa
 			camera.Recording.NoPictures = from.GetRecording().GetNoPictures()
 		case "recording.clip":
 			camera.Recording.Clip = from.GetRecording().GetClip()
+		case "analysis.priority":
+			camera.Analysis.Priority = ana.GetPriority()
+		case "analysis.motion_gate":
+			camera.Analysis.MotionGate = ana.GetMotionGate()
 		case "name", "etag": // identify, do not change
 		case "uid", "create_time", "update_time", "status", "source.password_set":
 			faults.add("update_mask", "%q cannot be set: it is the box's own", path)

@@ -130,7 +130,7 @@ func (e *entry) status(ingest ingestState) *vedettev1.CameraStatus {
 	if s.State != vedettev1.CameraState_CAMERA_STATE_STREAMING || a.Sequence == 0 {
 		s.AnalysedFps = 0 // the rate is that of the last seconds there were frames
 	}
-	s.AnalysisReason, s.AnalysisMessage = a.Reason, a.Message
+	s.AnalysisReason, s.AnalysisMessage, s.LimitedFps = a.Reason, a.Message, a.LimitedFPS
 	if !a.LastFrame.IsZero() {
 		s.LastFrameTime = timestamppb.New(a.LastFrame)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
 
@@ -147,6 +149,10 @@ func validateURI(faults *InvalidError, field, uri string) {
 }
 
 func validateAnalysis(faults *InvalidError, a *vedettev1.Analysis) {
+	if _, ok := vedettev1.Priority_name[int32(a.GetPriority())]; !ok {
+		faults.add("camera.analysis.priority", "%d is no such priority", a.GetPriority())
+	}
+	validateGate(faults, a.GetMotionGate())
 	if fps := a.GetFps(); !(fps >= 0 && fps <= maxFPS) {
 		faults.add("camera.analysis.fps", "%v is not within 0 (every frame) and %d", fps, maxFPS)
 	}
@@ -161,5 +167,19 @@ func validateAnalysis(faults *InvalidError, a *vedettev1.Analysis) {
 func validateRecording(faults *InvalidError, r *vedettev1.Recording) {
 	if d := r.GetClip(); d != nil && (!d.IsValid() || d.AsDuration() < 0 || d.AsDuration() > maxClip) {
 		faults.add("camera.recording.clip", "not within 0 and %s", maxClip)
+	}
+}
+
+// maxGateTime bounds the times of a motion gate.
+const maxGateTime = time.Hour
+
+func validateGate(faults *InvalidError, g *vedettev1.MotionGate) {
+	if t := g.GetThreshold(); !(t >= 0 && t <= 1) {
+		faults.add("camera.analysis.motion_gate.threshold", "%v is not within 0 (the standard one) and 1", t)
+	}
+	for field, d := range map[string]*durationpb.Duration{"hold": g.GetHold(), "recheck": g.GetRecheck()} {
+		if d != nil && (!d.IsValid() || d.AsDuration() < 0 || d.AsDuration() > maxGateTime) {
+			faults.add("camera.analysis.motion_gate."+field, "not within 0 (the standard one) and %s", maxGateTime)
+		}
 	}
 }

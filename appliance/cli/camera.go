@@ -41,6 +41,8 @@ type cameraSettings struct {
 	Paused       *bool          `help:"Analyse nothing."`
 	NoPictures   *bool          `help:"Keep no pictures of tracks and events."`
 	Clip         *time.Duration `help:"Video kept before and after each event of a zone or line, such as 5s; 0s: none."`
+	Priority     *string        `enum:"low,normal,high" help:"low, normal or high: who keeps its analysis when the box has too much to do."`
+	MotionGate   *bool          `negatable:"" help:"Hold back frames in which nothing moves."`
 }
 
 // apply puts what was given into c and returns the paths of it.
@@ -80,6 +82,14 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 	set(s.NoPictures != nil, "recording.no_pictures", func() { c.Recording.NoPictures = *s.NoPictures })
 	set(s.Clip != nil, "recording.clip", func() { c.Recording.Clip = durationpb.New(*s.Clip) })
 	set(s.Paused != nil, "analysis.paused", func() { c.Analysis.Paused = *s.Paused })
+	set(s.Priority != nil, "analysis.priority", func() {
+		c.Analysis.Priority = vedettev1.Priority(vedettev1.Priority_value["PRIORITY_"+strings.ToUpper(*s.Priority)])
+	})
+	set(s.MotionGate != nil, "analysis.motion_gate", func() {
+		if c.Analysis.MotionGate = nil; *s.MotionGate {
+			c.Analysis.MotionGate = &vedettev1.MotionGate{}
+		}
+	})
 	return paths, nil
 }
 
@@ -95,9 +105,10 @@ func shortName(name string) string { return strings.TrimPrefix(name, "cameras/")
 type cameraAdd struct {
 	client
 	cameraSettings
-	ID           string `arg:"" help:"Name of the camera: letters, digits and -."`
-	Address      string `arg:"" help:"rtsp:// address; user and password may stand in it."`
-	ValidateOnly bool   `help:"Check, but change nothing."`
+	ID            string `arg:"" help:"Name of the camera: letters, digits and -."`
+	Address       string `arg:"" help:"rtsp:// address; user and password may stand in it."`
+	ValidateOnly  bool   `help:"Check, but change nothing."`
+	AllowOverload bool   `help:"Register it although the box's measured capacity does not suffice."`
 }
 
 // Run registers the camera.
@@ -115,7 +126,9 @@ func (c *cameraAdd) Run(ctx context.Context, env *Env, g *grammar) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	camera, err = vedettev1.NewCameraServiceClient(conn).CreateCamera(ctx, &vedettev1.CreateCameraRequest{CameraId: c.ID, Camera: camera, ValidateOnly: c.ValidateOnly})
+	camera, err = vedettev1.NewCameraServiceClient(conn).CreateCamera(ctx, &vedettev1.CreateCameraRequest{
+		CameraId: c.ID, Camera: camera, ValidateOnly: c.ValidateOnly, AllowOverload: c.AllowOverload,
+	})
 	if err != nil {
 		return plain(err)
 	}

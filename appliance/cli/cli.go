@@ -66,7 +66,7 @@ type grammar struct {
 	Export     exportCommand     `cmd:"" help:"Write history as Parquet, CSV, JSON lines or MOT."`
 	Import     importCommand     `cmd:"" help:"Read history into the data directory of an appliance that does not run."`
 	Call       callCommand       `cmd:"" help:"Call any method of the API with a request as JSON."`
-	Doctor     doctorCommand     `cmd:"" help:"Look for what is wrong with this machine and say what to do."`
+	Doctor     doctorCommands    `cmd:"" help:"Look for what is wrong with this machine and say what to do."`
 	Bundle     bundleCommand     `cmd:"" name:"support-bundle" help:"Collect what a report of a fault needs, without secrets."`
 	Setting    configCommands    `cmd:"" name:"config" help:"Check the configuration file."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
@@ -151,6 +151,7 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 	return appliance.Config{
 		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
+		IngestProgram: filepath.Join(filepath.Dir(env.Executable), "vedette-ingest"),
 	}, nil
 }
 

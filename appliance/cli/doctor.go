@@ -13,6 +13,11 @@ import (
 	"github.com/vedette/vedette/appliance/doctor"
 )
 
+type doctorCommands struct {
+	Check    doctorCommand   `cmd:"" default:"withargs" help:"Look for what is wrong with this machine and say what to do."`
+	Capacity capacityCommand `cmd:"" help:"Tell how many cameras fit on this box, from what it has measured on itself."`
+}
+
 type doctorCommand struct {
 	HTTP        string `name:"http" default:"127.0.0.1:8080" env:"VEDETTE_HTTP" placeholder:"ADDR" help:"Address whose port must be free (${default})."`
 	GRPC        string `name:"grpc" default:"127.0.0.1:8090" env:"VEDETTE_GRPC" placeholder:"ADDR" help:"Address whose port must be free (${default})."`

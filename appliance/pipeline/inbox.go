@@ -25,6 +25,11 @@ type (
 	}
 	// settingsChanged brings new settings of the camera.
 	settingsChanged struct{ settings Analysing }
+	// limited says what the box's load does to the camera: the rate it is held to (0: none), and whether it is given up.
+	limited struct {
+		rate float64
+		shed bool
+	}
 	// dropped counts a frame that gave way to a newer one before the lane saw it.
 	dropped struct{ cause string }
 	// answered is a response or an error of the stream of a sequence.

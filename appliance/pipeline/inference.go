@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/appliance/pipeline/collect"
 )
 
 // errInferenceGone is the cause with which a session ends.
@@ -36,6 +37,9 @@ type session struct {
 	client inference.GRPCInferenceServiceClient
 	// modelDir is where label files are; empty: nowhere.
 	modelDir string
+
+	// end gives the session up: the sidecar does not answer.
+	end func()
 
 	door   sync.Mutex // one order at a time
 	packet *net.UnixConn
@@ -53,6 +57,11 @@ type model struct {
 	observed      bool     // the pipeline takes OBSERVED
 	// trackerBatched: the tracker's tensors have a batch dimension.
 	trackerBatched bool
+	// stages are the names of its steps in timings, by model.
+	stages map[string]string
+	// detector is the step that takes the time, and limits what the pipeline is given at once.
+	detector string
+	limits   collect.Limits
 }
 
 // class names a class.
@@ -83,12 +92,22 @@ func (l *inferenceLink) serve(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	client := inference.NewGRPCInferenceServiceClient(conn)
+	var silentSince time.Time
 	for ctx.Err() == nil {
 		err := l.once(ctx, client)
 		if ctx.Err() != nil {
 			return nil
 		}
 		l.closed(err)
+		switch {
+		case status.Code(err) != codes.DeadlineExceeded:
+			silentSince = time.Time{}
+		case silentSince.IsZero():
+			silentSince = time.Now()
+		case time.Since(silentSince) >= l.patience:
+			silentSince = time.Time{}
+			l.silent("it takes connections and answers nothing")
+		}
 		pause(ctx, l.retry)
 	}
 	return nil
@@ -101,6 +120,9 @@ type inferenceLink struct {
 	logger                       *slog.Logger
 	opened                       func(*session)
 	closed                       func(error)
+	// silent is called when the sidecar takes connections and answers nothing for as long as patience.
+	silent   func(reason string)
+	patience time.Duration
 }
 
 // once is one session: it returns when the sidecar is not there, or is gone.
@@ -118,12 +140,15 @@ func (l *inferenceLink) once(ctx context.Context, client inference.GRPCInference
 	defer func() { _ = pulse.Close() }()
 	ready, cancelReady := context.WithTimeout(ctx, 2*time.Second)
 	defer cancelReady()
-	if _, err := client.ServerLive(ready, &inference.ServerLiveRequest{}); err != nil {
+	if _, err := client.ServerLive(ready, &inference.ServerLiveRequest{}, grpc.WaitForReady(true)); err != nil {
 		return fmt.Errorf("reach inference: %w", err)
 	}
 	sessionCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errInferenceGone)
-	s := &session{ctx: sessionCtx, client: client, packet: packet, modelDir: l.modelDir, models: map[string]*model{}}
+	s := &session{
+		ctx: sessionCtx, client: client, packet: packet, modelDir: l.modelDir, models: map[string]*model{},
+		end: func() { _ = pulse.Close() },
+	}
 	stop := context.AfterFunc(ctx, func() { _ = pulse.Close() })
 	defer stop()
 	l.opened(s)
@@ -177,6 +202,7 @@ func (s *session) order(o doorOrder, file *os.File) error {
 	answer := make([]byte, 4096)
 	n, err := s.packet.Read(answer)
 	if err != nil {
+		s.end() // an answer that comes late would be taken for that to another order
 		return err
 	}
 	var a doorAnswer
@@ -227,6 +253,9 @@ func (s *session) model(ctx context.Context, name string) (*model, error) {
 		m.observed = m.observed || in.GetName() == tensorObserved
 	}
 	if m.labels, err = s.labels(ctx, config); err != nil {
+		return nil, err
+	}
+	if err := s.steps(ctx, m, config); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -328,6 +357,46 @@ func (s *session) labels(ctx context.Context, config *inference.ModelConfig) ([]
 		}
 	}
 	return nil, nil
+}
+
+// steps finds out what the steps of a pipeline are to its timings, and how many frames keep it busy: twice what the
+// detector's instances run at once, so that the next is there when one is done.
+func (s *session) steps(ctx context.Context, m *model, config *inference.ModelConfig) error {
+	m.stages = map[string]string{m.tracker: "track"}
+	for _, step := range config.GetEnsembleScheduling().GetStep() {
+		name := step.GetModelName()
+		switch {
+		case name == m.tracker:
+		case slices.Contains(slices.Collect(maps.Values(step.GetInputMap())), tensorFrame):
+			m.stages[name] = "prepare"
+		case slices.Contains(slices.Collect(maps.Values(step.GetOutputMap())), tensorBoxes):
+			m.stages[name] = "boxes"
+		case m.detector == "":
+			m.detector, m.stages[name] = name, "infer"
+		}
+	}
+	if m.detector == "" { // one model does it all
+		m.limits = collect.Limits{Slots: 4}
+		return nil
+	}
+	c, err := s.config(ctx, m.detector)
+	if err != nil {
+		return err
+	}
+	m.limits = limitsOf(c)
+	return nil
+}
+
+// limitsOf: a processor runs a batch in as much time as its frames one by one; an accelerator does not.
+func limitsOf(detector *inference.ModelConfig) collect.Limits {
+	instances, batch := 0, 1
+	for _, g := range detector.GetInstanceGroup() {
+		instances += int(max(g.GetCount(), 1))
+		if g.GetKind() == inference.ModelInstanceGroup_KIND_GPU && detector.GetDynamicBatching() != nil {
+			batch = int(max(detector.GetMaxBatchSize(), 1))
+		}
+	}
+	return collect.Limits{Slots: 2 * max(instances, 1) * batch, Batch: batch}
 }
 
 func splitLabels(text string) []string {

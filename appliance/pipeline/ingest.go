@@ -47,8 +47,8 @@ func newIngestLink(p *Pipeline) *ingestLink {
 func (l *ingestLink) cameras() {
 	set := &ingestv1.SetCameras{}
 	l.p.mu.Lock()
-	for _, c := range l.p.wanted {
-		set.Cameras = append(set.Cameras, c.Ingest)
+	for i := range l.p.wanted {
+		set.Cameras = append(set.Cameras, l.p.limitedLocked(&l.p.wanted[i]))
 	}
 	l.p.mu.Unlock()
 	l.mu.Lock()
@@ -118,12 +118,19 @@ func (l *ingestLink) frame(f ingestclient.Frame) {
 		f.Release()
 		return
 	}
+	if t := lane.turns.Load(); t != nil {
+		t.arrived(f.GetCamera())
+	}
+	cause := dropBusy
+	if lane.inLine.Load() {
+		cause = dropNoTurn
+	}
 	displaced, ok := lane.announce(f, !lane.everyFrame.Load())
 	if !ok {
 		f.Release()
 	}
 	for _, d := range displaced {
-		lane.put(dropped{cause: dropBusy})
+		lane.put(dropped{cause: cause})
 		d.Release()
 	}
 }

@@ -19,7 +19,9 @@ import (
 
 // The causes frames are dropped for, besides those that ingest counts.
 const (
-	dropBusy        = "busy"        // a newer frame came while inference was at work
+	dropBusy        = "busy"        // a newer frame came while inference was at work on this camera's
+	dropNoTurn      = "no_turn"     // a newer frame came while it waited for its turn among the cameras
+	dropShed        = "shed"        // the camera's analysis is given up, the box being overloaded
 	dropStale       = "stale"       // older than the staleness budget when its turn came
 	dropInference   = "infer_error" // inference answered with an error, or not at all
 	dropOverwritten = "overwritten" // its slot was given to a newer frame while it was read
@@ -48,13 +50,21 @@ type lane struct {
 	settings Analysing
 	// everyFrame is settings.EveryFrame, for whoever announces frames.
 	everyFrame atomic.Bool
-	epoch      *epoch
-	deferred   []message // epochs that end or begin once the frames before them are analysed
-	seq        *sequence
-	opened     int       // sequences opened, for the reason of the next
-	retryAt    time.Time // no sequence is opened before
-	backoff    time.Duration
-	reopen     string // why the next sequence is opened
+	// turns are the pipeline's whose sequence is open; nil: none is.
+	turns atomic.Pointer[turns]
+	// inLine: a frame waits for its turn.
+	inLine atomic.Bool
+	// analysed and lost are frames since the lane began; lost are those the box could not follow with.
+	analysed, lost atomic.Int64
+	limited        limited
+	gap            gap
+	epoch          *epoch
+	deferred       []message // epochs that end or begin once the frames before them are analysed
+	seq            *sequence
+	opened         int       // sequences opened, for the reason of the next
+	retryAt        time.Time // no sequence is opened before
+	backoff        time.Duration
+	reopen         string // why the next sequence is opened
 
 	state  Analysis
 	drops  map[string]int64
@@ -71,9 +81,9 @@ type epoch struct {
 	start  time.Time // capture time of its first frame
 }
 
-func newLane(p *Pipeline, camera string, s Analysing) *lane {
+func newLane(p *Pipeline, camera string, s Analysing, by limited) *lane {
 	l := &lane{
-		p: p, camera: camera, logger: p.cfg.Logger.With(slog.String("camera", camera)), inbox: newInbox(), settings: s,
+		p: p, camera: camera, logger: p.cfg.Logger.With(slog.String("camera", camera)), inbox: newInbox(), settings: s, limited: by,
 		drops: map[string]int64{}, reopen: "STREAM_OPENED",
 	}
 	l.shots, l.clips = newShots(p, camera, l.logger), newClips(p, camera, l.logger)
@@ -82,11 +92,10 @@ func newLane(p *Pipeline, camera string, s Analysing) *lane {
 }
 
 const (
-	holdInterval  = 500 * time.Millisecond // between unobserved ticks
-	answerTimeout = 10 * time.Second       // an answer that takes longer never comes
-	closeTimeout  = time.Second
-	minBackoff    = 200 * time.Millisecond
-	maxBackoff    = 5 * time.Second
+	holdInterval = 500 * time.Millisecond // between unobserved ticks
+	closeTimeout = time.Second
+	minBackoff   = 200 * time.Millisecond
+	maxBackoff   = 5 * time.Second
 )
 
 // run works until ctx ends, then closes what is open.
@@ -183,6 +192,14 @@ func (l *lane) handle(ctx context.Context, m message) {
 		}
 		l.settings, l.retryAt, l.backoff = m.settings, time.Time{}, 0
 		l.everyFrame.Store(m.settings.EveryFrame)
+		if l.seq != nil {
+			l.turns.Load().put(l, l.seq.model.limits)
+		}
+	case limited:
+		if m.shed && !l.limited.shed {
+			l.closeSequence(ctx, "SHED")
+		}
+		l.limited, l.dirty = m, true
 	case dropped:
 		l.drop(m.cause)
 	case answered:
@@ -231,6 +248,10 @@ func (l *lane) advance(ctx context.Context, s *session) {
 		l.stand("PAUSED", "analysis of this camera is paused")
 		l.dropAll(dropPaused)
 		return
+	case l.limited.shed:
+		l.stand("SHED", shedMessage)
+		l.dropAll(dropShed)
+		return
 	case l.epoch == nil:
 		l.dropAll(dropEpoch)
 		return
@@ -252,15 +273,33 @@ func (l *lane) advance(ctx context.Context, s *session) {
 			return
 		}
 	}
-	for len(l.seq.flight) < l.settings.depth() && !l.seq.ticking() {
-		if len(l.deferred) > 0 && l.nextEpoch() != l.epoch.name {
-			return // its slots are not open yet
+	l.send(ctx)
+}
+
+// send sends frames while the lane has its turn.
+func (l *lane) send(ctx context.Context) {
+	t, turn := l.turns.Load(), false
+	defer func() {
+		if turn {
+			t.done(l, 0)
 		}
-		n, ok := l.takeNotice()
-		if !ok {
+	}()
+	for len(l.seq.flight) < l.settings.depth() && !l.seq.ticking() {
+		next := l.nextEpoch()
+		if next == "" || (len(l.deferred) > 0 && next != l.epoch.name) { // there is none, or its slots are not open yet
+			l.inLine.Store(false)
+			t.leave(l)
 			return
 		}
-		if l.refused(n) {
+		if !turn {
+			turn = t.take(l)
+			l.inLine.Store(!turn)
+		}
+		if !turn {
+			return
+		}
+		n, ok := l.takeNotice()
+		if !ok || l.refused(n) {
 			continue
 		}
 		if err := l.seq.sendFrame(n, l.epoch, l.p.cfg.Now()); err != nil {
@@ -269,6 +308,7 @@ func (l *lane) advance(ctx context.Context, s *session) {
 			l.lose(ctx, err)
 			return
 		}
+		turn = false // the answer gives it back
 	}
 }
 
@@ -326,9 +366,13 @@ func reasonOfError(err error) string {
 // lose gives the sequence up without the sidecar's help: it is gone, or of no use.
 func (l *lane) lose(ctx context.Context, err error) {
 	reason := "INFERENCE_ERROR"
-	if l.seq.session.ctx.Err() != nil || errors.Is(err, errInferenceGone) {
+	switch {
+	case errors.Is(err, errNoAnswer):
+		reason = "INFERENCE_HUNG"
+	case l.seq.session.ctx.Err() != nil || errors.Is(err, errInferenceGone):
 		reason = "INFERENCE_RESTARTED"
 	}
+	l.gap.open(reason, l.state.LastFrame)
 	l.logger.Warn("sequence lost", slog.Int64("sequence", l.seq.id), slog.String("reason", reason), slog.Any("err", err))
 	for range l.seq.flight {
 		l.drop(dropInference)
@@ -343,8 +387,10 @@ func (l *lane) hold(ctx context.Context) {
 		return
 	}
 	now := l.p.cfg.Now()
-	if l.seq.overdue(now) {
-		l.lose(ctx, fmt.Errorf("inference did not answer within %s", answerTimeout))
+	if l.seq.overdue(now, l.p.cfg.AnswerTimeout) {
+		s, m := l.seq.session, l.seq.model
+		l.lose(ctx, fmt.Errorf("%w within %s", errNoAnswer, l.p.cfg.AnswerTimeout))
+		l.p.noAnswer(ctx, s, m)
 		return
 	}
 	if len(l.seq.flight) == 0 && !l.seq.ticking() && now.Sub(l.seq.lastSent) >= holdInterval {
@@ -363,6 +409,9 @@ func (l *lane) stand(reason, message string) {
 
 func (l *lane) drop(cause string) {
 	l.drops[cause]++
+	if cause == dropNoTurn || cause == dropStale {
+		l.lost.Add(1)
+	}
 	l.dirty = true
 	l.p.metrics.dropped.WithLabelValues(l.camera, cause).Inc()
 }
@@ -392,6 +441,10 @@ func (l *lane) report() {
 	l.state.Sequence = 0
 	if l.seq != nil {
 		l.state.Sequence = l.seq.id
+	}
+	l.state.Limited = l.limited.rate
+	if l.settings.EveryFrame || l.limited.shed {
+		l.state.Limited = 0
 	}
 	l.state.Drops = l.p.dropsOf(l.camera, l.drops)
 	l.p.cfg.Observer.Analysis(l.camera, l.state)

@@ -1,9 +1,10 @@
 // Package pipeline takes frames from the ingest sidecar through the inference sidecar into the store. It is the only
 // place where frames, tensors, tracks and history meet; of the frames it sees notices, never pixels.
 //
-// Every camera has a lane of its own, so that a slow, dead or bursty one moves no other. Frames of live cameras are
-// dropped, oldest first and counted by cause, when inference cannot follow; sequences are durable rows, opened before
-// the first frame and closed after the last.
+// Every camera has a lane of its own, so that a slow, dead or bursty one moves no other; whose frame goes to inference
+// next, package collect decides. Frames of live cameras are dropped, oldest first and counted by cause, when inference
+// cannot follow, and package ladder decides what is done when that lasts. Sequences are durable rows, opened before the
+// first frame and closed after the last.
 package pipeline
 
 import (
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	"github.com/vedette/vedette/appliance/pipeline/ladder"
 	"github.com/vedette/vedette/store"
 )
 
@@ -40,6 +43,16 @@ type Config struct {
 	Rules Rules
 	// Retry is the pause before a sidecar is looked for again; 0: 100 ms.
 	Retry time.Duration
+	// AnswerTimeout is how long inference may take for a frame; 0: 5 s.
+	AnswerTimeout time.Duration
+	// RestartInference starts the inference sidecar anew, as the last step when it does not answer; nil: nobody does.
+	RestartInference func(reason string)
+	// Balance is how often the load is looked at; 0: 1 s.
+	Balance time.Duration
+	// Ladder says how the box acts when there is more to analyse than it can.
+	Ladder ladder.Config
+	// Frames is told of every committed frame and must not block; nil: nobody is.
+	Frames func(Timed)
 	// Report is how often the observer is told what a lane does; 0: 1 s.
 	Report time.Duration
 	// Metrics, nil: not registered.
@@ -83,6 +96,8 @@ type Analysis struct {
 	Rate float64
 	// LastFrame is the capture time of the newest analysed frame.
 	LastFrame time.Time
+	// Limited is the rate the camera is held to while the box is overloaded; 0: what it asks for.
+	Limited float64
 	// Reason and Message say why analysis stands still; empty when it runs.
 	Reason, Message string
 }
@@ -93,6 +108,8 @@ type Camera struct {
 	Ingest *ingestv1.Camera
 	// UID tells a camera from an earlier one of the same name.
 	UID string
+	// Since is when it was registered: of equals, the camera registered last is given up first.
+	Since time.Time
 	Analysing
 }
 
@@ -103,6 +120,8 @@ type Analysing struct {
 	Paused   bool
 	// EveryFrame: none is dropped for being late, and up to four are in flight.
 	EveryFrame bool
+	// Priority, when negative or positive, is below or above that of other cameras.
+	Priority int
 	// Staleness is how old a live frame may be when its analysis begins; 0: 1 s.
 	Staleness time.Duration
 	// NoPictures: none of tracks and events are kept.
@@ -111,9 +130,12 @@ type Analysing struct {
 	Clip time.Duration
 }
 
+// DefaultPipeline is the ensemble of cameras that name none.
+const DefaultPipeline = "pipeline"
+
 func (a Analysing) withDefaults() Analysing {
 	if a.Pipeline == "" {
-		a.Pipeline = "pipeline"
+		a.Pipeline = DefaultPipeline
 	}
 	if a.Staleness <= 0 {
 		a.Staleness = time.Second
@@ -128,6 +150,7 @@ var errCameraRemoved = errors.New("the camera was removed or disabled")
 type Pipeline struct {
 	cfg     Config
 	metrics *metrics
+	timings *timings
 	ingest  *ingestLink
 	running sync.WaitGroup // the lanes
 
@@ -139,6 +162,9 @@ type Pipeline struct {
 	changed   chan struct{}
 	inferErr  error                         // why it is not
 	counters  map[string]*ingestv1.Counters // by camera
+	turns     map[string]*turns             // by pipeline
+	load      Load
+	recovery  recovery
 }
 
 // running is a lane and what it takes to stop it.
@@ -163,8 +189,14 @@ func New(cfg Config) *Pipeline {
 	if cfg.Report <= 0 {
 		cfg.Report = time.Second
 	}
+	if cfg.AnswerTimeout <= 0 {
+		cfg.AnswerTimeout = 5 * time.Second
+	}
+	if cfg.Balance <= 0 {
+		cfg.Balance = time.Second
+	}
 	p := &Pipeline{
-		cfg: cfg, metrics: newMetrics(cfg.Metrics), wantedNew: make(chan struct{}, 1), lanes: map[string]*running{},
+		cfg: cfg, metrics: newMetrics(cfg.Metrics), timings: newTimings(), turns: map[string]*turns{}, wantedNew: make(chan struct{}, 1), lanes: map[string]*running{},
 		changed: make(chan struct{}), inferErr: errors.New("the inference sidecar has not answered yet"), counters: map[string]*ingestv1.Counters{},
 	}
 	p.ingest = newIngestLink(p)
@@ -191,10 +223,12 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	inference := &inferenceLink{
 		socket: p.cfg.InferSocket, doorSocket: p.cfg.InferDoor, modelDir: p.cfg.Models, retry: p.cfg.Retry, logger: p.cfg.Logger,
 		opened: func(s *session) { p.setSession(s, nil) }, closed: func(err error) { p.setSession(nil, err) },
+		silent: p.restartInference, patience: 2 * p.cfg.AnswerTimeout,
 	}
 	g.Go(func() error { return inference.serve(linkCtx) })
 	g.Go(func() error { return p.ingest.client.Run(linkCtx) })
 	g.Go(func() error { return p.measure(ctx) })
+	g.Go(func() error { return p.balance(ctx) })
 	g.Go(func() error {
 		defer stopLinks()
 		p.keepLanes(ctx)
@@ -242,6 +276,7 @@ func (p *Pipeline) reconcile(ctx context.Context) {
 		delete(p.lanes, r.lane.camera)
 		delete(p.counters, r.lane.camera)
 		p.metrics.forget(r.lane.camera)
+		p.timings.forget(r.lane.camera)
 	}
 	for id, c := range wanted {
 		settings := c.withDefaults()
@@ -250,7 +285,7 @@ func (p *Pipeline) reconcile(ctx context.Context) {
 			continue
 		}
 		laneCtx, cancel := context.WithCancelCause(ctx)
-		r := &running{lane: newLane(p, id, settings), uid: c.UID, cancel: cancel, done: make(chan struct{})}
+		r := &running{lane: newLane(p, id, settings, limited{p.load.Rate, slices.Contains(p.load.Shed, id)}), uid: c.UID, cancel: cancel, done: make(chan struct{})}
 		p.lanes[id] = r
 		p.running.Go(func() {
 			defer close(r.done)
@@ -334,7 +369,14 @@ func (p *Pipeline) measure(ctx context.Context) error {
 			return fmt.Errorf("follow the store's commits: %w", err)
 		}
 		for i := range c.Frames {
-			p.metrics.committed.WithLabelValues(c.Frames[i].Camera).Observe(c.Time.Sub(c.Frames[i].ReceiveTime).Seconds())
+			f := &c.Frames[i]
+			p.metrics.committed.WithLabelValues(f.Camera).Observe(c.Time.Sub(f.ReceiveTime).Seconds())
+			if t, ok := p.timings.committed(f.Sequence, f.Number, c.Time); ok {
+				p.metrics.stages(&t)
+				if p.cfg.Frames != nil {
+					p.cfg.Frames(t)
+				}
+			}
 		}
 	}
 	return nil

@@ -23,6 +23,9 @@ const (
 	tensorTrackID   = "TRACK_ID"
 )
 
+// stepTimes asks, as a parameter of a request, when the steps of its ensemble ended, and tells it in the response.
+const stepTimes = "step_times"
+
 func int64Parameter(v int64) *inference.InferParameter {
 	return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: v}}
 }
@@ -62,6 +65,7 @@ func (m *model) frame(region string, slots frame.Layout, n ingestclient.Frame, s
 	}
 	values := info.Values()
 	r := newRequest(m.name, sequence)
+	r.Parameters[stepTimes] = boolParameter(true)
 	r.RawInputContents = [][]byte{int64Bytes(values[:]...), int64Bytes(int64(at))}
 	pixels := input(tensorFrame, "UINT8", m.shape(m.batched, size)...)
 	pixels.Parameters = map[string]*inference.InferParameter{
@@ -117,13 +121,14 @@ func (m *model) shape(batched bool, dims ...int64) []int64 {
 type answer struct {
 	id     string
 	tracks []tracker.Track
+	steps  []stepTime
 	err    error
 }
 
 // readAnswer takes the tracks out of a response.
 func readAnswer(m *inference.ModelStreamInferResponse) answer {
 	r := m.GetInferResponse()
-	a := answer{id: r.GetId()}
+	a := answer{id: r.GetId(), steps: readSteps(r.GetParameters()[stepTimes].GetStringParam())}
 	if text := m.GetErrorMessage(); text != "" {
 		a.err = fmt.Errorf("inference: %s", text)
 		return a

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ type flight struct {
 	notice ingestclient.Frame
 	at     time.Duration
 	sent   time.Time
+	mono   int64 // sent, on the machine's monotonic clock
 }
 
 // following is a track that is open.
@@ -79,10 +81,13 @@ func (l *lane) openSequence(ctx context.Context, s *session) error {
 		return err
 	}
 	l.seq, l.backoff, l.opened = q, 0, l.opened+1
+	t := l.p.turnsOf(m.name)
+	t.put(l, m.limits)
+	l.turns.Store(t)
 	l.stand("", "")
 	l.dirty = true
 	l.logger.Info("sequence opened", slog.Int64("sequence", q.id), slog.String("reason", l.reopen))
-	l.p.event(ctx, l.camera, "sequence_opened", now, map[string]string{"sequence": fmt.Sprint(q.id), "reason": l.reopen, "model": m.name})
+	l.p.event(ctx, l.camera, "sequence_opened", now, map[string]string{"sequence": sequenceText(q.id), "reason": l.reopen, "model": m.name})
 	return nil
 }
 
@@ -107,9 +112,12 @@ func (l *lane) begin(ctx context.Context, q *sequence) error {
 		return err
 	}
 	if _, err = q.stream.send(q.model.tick(q.id, 0, true, false)); err == nil {
-		err = awaitStart(ctx, started)
+		err = awaitStart(ctx, started, l.p.cfg.AnswerTimeout)
 	}
 	if err != nil {
+		if errors.Is(err, errNoAnswer) {
+			l.p.noAnswer(ctx, q.session, q.model)
+		}
 		q.stream.close()
 		q.session.drop(q.region)
 		return fmt.Errorf("open sequence %d: %w", q.id, err)
@@ -118,8 +126,8 @@ func (l *lane) begin(ctx context.Context, q *sequence) error {
 }
 
 // awaitStart waits a little longer when ctx ends meanwhile: a sequence the tracker knows must be closed there.
-func awaitStart(ctx context.Context, started <-chan message) error {
-	timeout := time.NewTimer(answerTimeout)
+func awaitStart(ctx context.Context, started <-chan message, limit time.Duration) error {
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	stopping := context.AfterFunc(ctx, func() { timeout.Reset(closeTimeout) })
 	defer stopping()
@@ -133,27 +141,28 @@ func awaitStart(ctx context.Context, started <-chan message) error {
 		}
 		return errInferenceGone
 	case <-timeout.C:
-		return fmt.Errorf("inference did not answer within %s", answerTimeout)
+		return fmt.Errorf("%w within %s", errNoAnswer, limit)
 	}
 }
 
 func (q *sequence) ticking() bool { return q.tick != "" }
 
 // overdue tells whether an answer has been waited for too long.
-func (q *sequence) overdue(now time.Time) bool {
-	if q.ticking() && now.Sub(q.tickSent) > answerTimeout {
+func (q *sequence) overdue(now time.Time, limit time.Duration) bool {
+	if q.ticking() && now.Sub(q.tickSent) > limit {
 		return true
 	}
-	return len(q.flight) > 0 && now.Sub(q.flight[0].sent) > answerTimeout
+	return len(q.flight) > 0 && now.Sub(q.flight[0].sent) > limit
 }
 
 func (q *sequence) sendFrame(n ingestclient.Frame, e *epoch, now time.Time) error {
 	at := time.Unix(0, n.GetCaptureTimeNs()).Sub(q.base)
+	mono := monotonic()
 	id, err := q.stream.send(q.model.frame(q.region, e.layout, n, q.id, at))
 	if err != nil {
 		return err
 	}
-	q.flight = append(q.flight, flight{id: id, notice: n, at: at, sent: now})
+	q.flight = append(q.flight, flight{id: id, notice: n, at: at, sent: now, mono: mono})
 	q.lastTime, q.lastSent = at, now
 	return nil
 }
@@ -185,19 +194,28 @@ func (l *lane) answer(ctx context.Context, a answer) {
 	}
 	f := q.flight[0]
 	q.flight = q.flight[1:]
+	now := l.p.cfg.Now()
+	took := now.Sub(f.sent)
+	if a.err != nil {
+		took = 0
+	}
+	l.turns.Load().done(l, took)
 	if a.err != nil {
 		l.release(f.notice)
 		l.failed(ctx, a.err)
 		return
 	}
 	q.failures = 0
-	now := l.p.cfg.Now()
+	l.p.answered()
 	l.recent.add(now)
+	l.analysed.Add(1)
 	l.state.Frames++
 	l.state.LastFrame = time.Unix(0, f.notice.GetCaptureTimeNs())
 	l.dirty = true
 	l.p.metrics.analysed.WithLabelValues(l.camera).Inc()
 	l.p.metrics.inference.WithLabelValues(l.camera).Observe(now.Sub(f.sent).Seconds())
+	l.closeGap(ctx, q.id, l.state.LastFrame)
+	l.p.timings.await(q.timed(l.camera, f.notice, f.mono, a.steps))
 	l.record(ctx, f, a.tracks)
 }
 
@@ -432,6 +450,8 @@ func (l *lane) awaitAnswer(ctx context.Context, id string) error {
 func (l *lane) abandon(ctx context.Context, reason string) {
 	q := l.seq
 	l.seq, l.dirty = nil, true
+	l.turns.Swap(nil).remove(l)
+	l.inLine.Store(false)
 	for _, f := range q.flight {
 		l.release(f.notice)
 	}
@@ -489,8 +509,10 @@ func (l *lane) closeRow(ctx context.Context, id int64, reason string) {
 		return
 	}
 	l.logger.Info("sequence closed", slog.Int64("sequence", id), slog.String("reason", reason))
-	l.p.event(ctx, l.camera, "sequence_closed", now, map[string]string{"sequence": fmt.Sprint(id), "reason": reason})
+	l.p.event(ctx, l.camera, "sequence_closed", now, map[string]string{"sequence": sequenceText(id), "reason": reason})
 }
+
+func sequenceText(id int64) string { return strconv.FormatInt(id, 10) }
 
 // event writes an event; it waits for room, since events are never lost, also when ctx has ended.
 func (p *Pipeline) event(ctx context.Context, camera, kind string, at time.Time, attributes map[string]string) {

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/vedette/vedette/ingest/crash"
+	"github.com/vedette/vedette/ingest/reckon"
 	"github.com/vedette/vedette/ingest/sidecar"
 	"github.com/vedette/vedette/internal/sdnotify"
 )
@@ -24,6 +27,7 @@ type flags struct {
 	LogLevel slog.Level `default:"info" env:"VEDETTE_LOG_LEVEL" help:"debug, info, warn or error."`
 	Decodes  int        `help:"Pictures decoded at once; 0: the cores of this machine."`
 	Dials    int        `help:"Cameras being connected at once; 0: 8."`
+	Measure  bool       `name:"measure-decode" help:"Print as JSON what decoding costs on this machine, and exit."`
 	// FirstLease is given to the process of an isolated camera by the one that started it.
 	FirstLease uint64           `hidden:""`
 	Version    kong.VersionFlag `help:"Print the version and exit."`
@@ -43,6 +47,9 @@ func main() {
 	}
 }
 
+// measureEach is how long each codec and size is decoded.
+const measureEach = 300 * time.Millisecond
+
 func run(f flags, version string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -53,6 +60,13 @@ func run(f flags, version string) error {
 	defer cancel()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
+	if f.Measure {
+		costs, err := reckon.Decode(ctx, measureEach)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(costs)
+	}
 	// The runtime reads it again at once.
 	if err := os.Setenv("GODEBUG", strings.TrimPrefix(os.Getenv("GODEBUG")+","+crash.Setting, ",")); err != nil {
 		return err

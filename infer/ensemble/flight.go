@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/tensor"
@@ -35,6 +36,7 @@ type flight struct {
 	branches int
 	room     sync.Cond    // a branch ended
 	users    atomic.Int32 // of its memory: its response, and its branches
+	timed    bool         // the client asks when each step ended
 	place    place        // of it in its sequence
 
 	// A caller that waits runs steps itself, one after the other: while driven,
@@ -68,6 +70,7 @@ type stride struct {
 	failed  bool // passes without its inputs
 	ticket  ticket
 	ticking bool
+	ended   time.Time // when f.timed
 	req     infer.Request
 	reply   func(infer.Reply)
 }
@@ -86,6 +89,7 @@ func (e *Ensemble) newFlight(ctx context.Context, req *infer.Request, reply func
 		f.response = infer.NewResponse(nil, func(*infer.Response) { f.drop() })
 	}
 	f.ctx, f.req, f.reply = ctx, req, reply
+	f.timed = req.Parameters[stepTimes] == true
 	f.place = place{req.Correlation, req.SequenceStart, req.SequenceEnd}
 	f.users.Store(1)
 	return f
@@ -109,7 +113,7 @@ func (f *flight) free() {
 	clear(f.tensors)
 	for i := range f.steps {
 		s := &f.steps[i]
-		s.started, s.failed, s.ticking = false, false, false
+		s.started, s.failed, s.ticking, s.ended = false, false, false, time.Time{}
 		s.ticket = ticket{pass: s.ticket.pass}
 		clear(s.req.Inputs)
 		s.req = infer.Request{Inputs: s.req.Inputs[:0], Outputs: s.req.Outputs[:0]}
@@ -320,6 +324,9 @@ func (f *flight) collect() {
 			return
 		}
 		f.response.AddView(o.name, v.DataType, shaped(v, f.e.batched, o.dims), v.Data)
+	}
+	if f.timed {
+		f.response.Parameters = map[string]any{stepTimes: f.times()}
 	}
 }
 

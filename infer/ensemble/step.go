@@ -3,6 +3,7 @@ package ensemble
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/tensor"
@@ -164,6 +165,9 @@ func (s *stride) take(r infer.Reply) {
 func (s *stride) done(r *infer.Response, err error) {
 	f := s.f
 	f.mu.Lock()
+	if f.timed {
+		s.ended = time.Now()
+	}
 	f.running--
 	if s.ticking || !f.e.steps[s.index].decoupled {
 		f.plain--

@@ -21,6 +21,9 @@ import (
 
 // Load implements infer.Catalog.
 func (r *Repository) Load(ctx context.Context, name string, opts infer.LoadOptions) error {
+	if opts.Replace {
+		return r.replace(ctx, name)
+	}
 	if err := r.controllable(name); err != nil {
 		return err
 	}
@@ -43,6 +46,19 @@ func (r *Repository) Load(ctx context.Context, name string, opts infer.LoadOptio
 		return asLoadError(name, err)
 	}
 	if err := r.apply(ctx, p); err != nil {
+		return err
+	}
+	r.refreshEnsembles(ctx)
+	return nil
+}
+
+// replace loads what serves once more, from the same files, and swaps.
+func (r *Repository) replace(ctx context.Context, name string) error {
+	m := (*r.table.Load())[name]
+	if m == nil || len(m.ready) == 0 {
+		return infer.Errorf(infer.NotFound, "model '%s' has no instances to replace", name)
+	}
+	if err := r.apply(ctx, m.ready[0].plan); err != nil {
 		return err
 	}
 	r.refreshEnsembles(ctx)

@@ -52,6 +52,8 @@ func (s *Server) RepositoryModelLoad(ctx context.Context, req *inference.Reposit
 				return nil, loadParameter(k, "string_param")
 			}
 			opts.Config = c.StringParam
+		case k == "replace" && s.cfg.Frames: // the appliance's own listener
+			opts.Replace = v.GetBoolParam()
 		case isFile:
 			c, ok := v.GetParameterChoice().(*inference.ModelRepositoryParameter_BytesParam)
 			if !ok {

@@ -58,6 +58,8 @@ type Config struct {
 // Counts of what happened, as totals.
 type Counts struct {
 	Late, NoKeyframe, Decoded, Tainted, Errors, Unsampled, Fallbacks uint64
+	// CPU is the processor time spent in decoding, on the decoder's own thread.
+	CPU time.Duration
 }
 
 // Add returns the sum of both.
@@ -65,6 +67,7 @@ func (c Counts) Add(o Counts) Counts {
 	return Counts{
 		Late: c.Late + o.Late, NoKeyframe: c.NoKeyframe + o.NoKeyframe, Decoded: c.Decoded + o.Decoded,
 		Tainted: c.Tainted + o.Tainted, Errors: c.Errors + o.Errors, Unsampled: c.Unsampled + o.Unsampled, Fallbacks: c.Fallbacks + o.Fallbacks,
+		CPU: c.CPU + o.CPU,
 	}
 }
 
@@ -78,6 +81,7 @@ type Decoder struct {
 	counts struct {
 		noKeyframe, decoded, tainted, errors, unsampled, fallbacks atomic.Uint64
 	}
+	cpu    atomic.Int64 // of Counts.CPU
 	latest latest
 	held   atomic.Bool // a place of the budget
 }
@@ -108,7 +112,7 @@ func (d *Decoder) Counts() Counts {
 	return Counts{
 		Late: d.queue.dropped(), NoKeyframe: d.counts.noKeyframe.Load(), Decoded: d.counts.decoded.Load(),
 		Tainted: d.counts.tainted.Load(), Errors: d.counts.errors.Load(), Unsampled: d.counts.unsampled.Load(),
-		Fallbacks: d.counts.fallbacks.Load(),
+		Fallbacks: d.counts.fallbacks.Load(), CPU: time.Duration(d.cpu.Load()),
 	}
 }
 
@@ -344,7 +348,7 @@ func (w *worker) frame(p pending) ingest.Frame {
 		w.epoch, w.size, w.number = w.d.out.FormatChanged(e, size), size, 0
 	}
 	f := ingest.Frame{
-		Epoch: w.epoch, Number: w.number, Capture: u.Stamp.Capture, Quality: u.Stamp.Quality, Received: u.Received,
+		Epoch: w.epoch, Number: w.number, Capture: u.Stamp.Capture, Quality: u.Stamp.Quality, Received: u.Received, Decoded: ingest.Now().Mono,
 		Ticks: u.Ticks - w.epoch.Origin, Size: size, Keyframe: u.Keyframe,
 		Tainted: p.tainted || w.picture.Corrupt, FullRange: w.picture.FullRange,
 	}

@@ -89,7 +89,7 @@ func (w *worker) open(c ingest.Codec) error {
 	for {
 		dec, err := w.d.cfg.Open(w.choice.name(), av.DecoderConfig{Codec: codecOf(c), Threads: w.d.cfg.Threads, FrameThreads: w.d.cfg.Throughput})
 		if err == nil {
-			w.dec, w.codec, w.synced = dec, c, false
+			w.dec, w.codec, w.synced = metered{dec, &w.d.cpu}, c, false
 			clear(w.pending)
 			w.d.cfg.Chosen(w.choice.name(), w.choice.reason)
 			return nil

@@ -580,6 +580,6 @@ func (e *entry) counters() *ingestv1.Counters {
 		FramesTainted: n.Decode.Tainted, DecodeErrors: n.Decode.Errors, FramesUnsampled: n.Decode.Unsampled, FramesGated: n.Gated,
 		FramesAnnounced: f.Announced, DroppedNoSlot: f.NoSlot, DroppedNoLease: f.NoLease, LeasesExpired: f.Expired,
 		Reconnects: n.Reconnects, Pictures: e.stills.encodedCount(), DroppedSlowWatcher: n.SlowWatcher, FrameAgeNs: int64(n.FrameAge),
-		DecoderFallbacks: n.Decode.Fallbacks, DecodersAbandoned: n.Abandoned,
+		DecoderFallbacks: n.Decode.Fallbacks, DecodersAbandoned: n.Abandoned, DecodeCpuNs: int64(n.Decode.CPU),
 	}
 }

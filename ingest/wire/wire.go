@@ -58,6 +58,7 @@ func Frame(n *ingestv1.FrameNotice, f ingest.Frame) {
 	n.CaptureQuality = ingestv1.TimeQuality(f.Quality)
 	n.ReceiveTimeNs = f.Received.Wall.UnixNano()
 	n.ReceiveMonotonicNs = int64(f.Received.Mono)
+	n.DecodedMonotonicNs = int64(f.Decoded)
 	n.RtpTicks = int64(f.Ticks)
 	n.Format = ingestv1.PixelFormat_PIXEL_FORMAT_I420
 	n.Width, n.Height = Side(f.Size.X), Side(f.Size.Y)

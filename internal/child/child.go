@@ -20,6 +20,9 @@ import (
 	"time"
 )
 
+// errRestarted ends a run that Restart asked for.
+var errRestarted = errors.New("restarted")
+
 // LifelineEnv tells a child the number of the descriptor that ends when its parent does.
 const LifelineEnv = "VEDETTE_LIFELINE_FD"
 
@@ -73,6 +76,8 @@ type Status struct {
 type Child struct {
 	cfg Config
 
+	restart chan string // one reason: a second says no more
+
 	mu     sync.Mutex // guards what follows
 	status Status
 	last   string // the last line the child printed
@@ -98,7 +103,16 @@ func New(cfg Config) *Child {
 	if cfg.Output == nil {
 		cfg.Output = io.Discard
 	}
-	return &Child{cfg: cfg, status: Status{Since: time.Now()}}
+	return &Child{cfg: cfg, restart: make(chan string, 1), status: Status{Since: time.Now()}}
+}
+
+// Restart stops the process as at the end of Run, and starts it again as if it had ended by itself. The reason goes
+// into Status.Reason. Nothing happens while no process runs.
+func (c *Child) Restart(reason string) {
+	select {
+	case c.restart <- reason:
+	default:
+	}
 }
 
 // Status returns what there is to know now.
@@ -175,12 +189,18 @@ func (c *Child) once(ctx context.Context, starts int) error {
 
 	var work sync.WaitGroup
 	work.Go(func() { c.copyLines(out) })
+	select {
+	case <-c.restart: // meant for the process before
+	default:
+	}
 	ended := make(chan error, 1) // one result, whoever reads it
 	work.Go(func() { ended <- cmd.Wait() })
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
 		err = c.stop(cmd, ended)
+	case reason := <-c.restart:
+		err = fmt.Errorf("it was stopped to be started again: %s: %w", reason, errors.Join(c.stop(cmd, ended), errRestarted))
 	}
 	// Whatever the child left behind in its group goes with it; then its output ends.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

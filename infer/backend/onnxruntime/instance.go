@@ -44,6 +44,7 @@ type instance struct {
 	// sessions by the set of optional inputs that are absent (bit i: inputs[i]).
 	sessions map[uint64]*session
 	fallback fallback
+	watch    watch
 
 	// Reused between Executes.
 	in, out []ort.Value
@@ -132,6 +133,7 @@ func (in *instance) Close() error {
 		err = s.close()
 	}
 	clear(in.sessions)
+	in.watch.close()
 	return err
 }
 
@@ -198,7 +200,7 @@ func (in *instance) run(jobs []*backend.Job) {
 		if t := jobs[0].Timing; t != nil {
 			t.InputEnd = time.Now()
 		}
-		err = in.call(s)
+		err = in.call(s, jobs)
 		if t := jobs[0].Timing; t != nil {
 			t.OutputStart = time.Now()
 		}
@@ -242,8 +244,8 @@ func (in *instance) release() {
 }
 
 // call runs the session, and once more on the CPU if an accelerator gave up.
-func (in *instance) call(s *session) error {
-	err := s.run.Run(in.in, in.out)
+func (in *instance) call(s *session, jobs []*backend.Job) error {
+	err := in.watch.run(jobs, s, in.in, in.out)
 	if err != nil && in.fallback.active(s) {
 		for i := range in.out {
 			if in.out[i] != nil && !in.outputs[i].known {
@@ -252,7 +254,7 @@ func (in *instance) call(s *session) error {
 			}
 		}
 		if s, err = in.giveUp(err); err == nil {
-			err = s.run.Run(in.in, in.out)
+			err = in.watch.run(jobs, s, in.in, in.out)
 		}
 	}
 	if err != nil {
