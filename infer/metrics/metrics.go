@@ -142,11 +142,12 @@ func (m *models) Collect(ch chan<- prometheus.Metric) {
 			withReason["reason"] = infer.Reason(i).String()
 			emit(ch, family{name: "nv_inference_request_failure", help: "Number of failed inference requests, all batch sizes"}, withReason, float64(n))
 		}
+		collectSummaries(ch, s.Summaries)
 		histogram(ch, "vedette_inference_request_duration_seconds",
-			"Duration of successful inference requests in seconds", l, &s.Latency, time.Second, nil)
+			"Duration of successful inference requests in seconds", l, &s.Latency, time.Second)
 		if m.cfg.FirstResponse && s.Decoupled {
 			histogram(ch, "nv_inference_first_response_histogram_ms",
-				"Duration from request to first response in milliseconds", l, &s.FirstResponse, time.Millisecond, firstResponse)
+				"Duration from request to first response in milliseconds", l, &s.FirstResponse, time.Millisecond)
 		}
 	}
 	pool := family{"nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", true, nil}
@@ -196,21 +197,9 @@ func values(l prometheus.Labels, keys []string) []string {
 	return v
 }
 
-// firstResponse are the buckets of the reference server's histogram, as far as they are counted.
-//
-//nolint:gochecknoglobals // a constant table; Go has no constant slices
-var firstResponse = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 5 * time.Second}
-
-// histogram tells the buckets that end at one of only, or all if that is nil.
-func histogram(ch chan<- prometheus.Metric, name, help string, l prometheus.Labels, h *stats.Histogram, unit time.Duration, only []time.Duration) {
+func histogram(ch chan<- prometheus.Metric, name, help string, l prometheus.Labels, h *stats.Histogram, unit time.Duration) {
 	buckets := make(map[float64]uint64)
-	sum := uint64(0)
-	for i, bound := range stats.Bounds() {
-		sum += h.Buckets[i]
-		if only == nil || slices.Contains(only, bound) {
-			buckets[float64(bound)/float64(unit)] = sum
-		}
-	}
+	h.Cumulative(func(bound time.Duration, events uint64) { buckets[float64(bound)/float64(unit)] = events })
 	keys := slices.Sorted(maps.Keys(l))
 	desc := prometheus.NewDesc(name, help, keys, nil)
 	m, err := prometheus.NewConstHistogram(desc, h.Count, float64(h.Sum)/float64(unit), buckets, values(l, keys)...)

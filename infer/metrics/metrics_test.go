@@ -165,12 +165,61 @@ func TestX2FirstResponsesAreCountedInTritonsBuckets(t *testing.T) {
 		return []stats.Snapshot{s}
 	}
 	got := grep(scrape(t, metrics.Config{Models: list, NoCPU: true, NoGPU: true, FirstResponse: true}), "first_response")
-	for _, want := range []string{`le="100"} 0`, `le="500"} 1`, `le="5000"} 1`, `le="+Inf"} 1`} {
+	for _, want := range []string{`le="100"} 0`, `le="500"} 1`, `le="2000"} 1`, `le="5000"} 1`, `le="+Inf"} 1`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
 	if strings.Contains(got, `le="250"`) {
 		t.Errorf("other buckets are told\n%s", got)
+	}
+}
+
+func TestX2FirstResponsesAreCountedInTheBucketsOfTheModel(t *testing.T) {
+	list := func() []stats.Snapshot {
+		var m stats.Model
+		m.Configure([]time.Duration{10 * time.Millisecond, time.Second}, nil)
+		m.Responded(0, false, 0, 0, 300*time.Millisecond)
+		s := m.Snapshot()
+		s.Name, s.Version, s.Decoupled = "d", 1, true
+		return []stats.Snapshot{s}
+	}
+	got := grep(scrape(t, metrics.Config{Models: list, NoCPU: true, NoGPU: true, FirstResponse: true}), "first_response")
+	for _, want := range []string{`le="10"} 0`, `le="1000"} 1`, `le="+Inf"} 1`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+}
+
+func TestX2SummariesTellPercentilesWhenAskedTo(t *testing.T) {
+	q, err := metrics.ParseQuantiles("0.5:0.05,0.75:0.01")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m stats.Model
+	m.Configure(nil, q.Summaries(stats.Snapshot{Name: "m", Version: 2, Cached: true, Tags: map[string]string{"team": "gate"}}))
+	for range 100 {
+		m.Executed(stats.Execution{Size: 1, Inferences: 1, Succeeded: 1, Queue: 20 * time.Microsecond, Infer: 3 * time.Microsecond, Total: 50 * time.Microsecond})
+	}
+	m.Hit(time.Now(), 7*time.Microsecond, 9*time.Microsecond)
+	m.Missed(5 * time.Microsecond)
+	got := scrape(t, metrics.Config{Models: func() []stats.Snapshot { return []stats.Snapshot{m.Snapshot()} }, NoCPU: true, NoGPU: true})
+	const l = `{_team="gate",model="m",version="2"`
+	for _, want := range []string{
+		"nv_inference_request_summary_us" + l + `,quantile="0.5"} 50`, "nv_inference_request_summary_us_count" + l + "} 101",
+		"nv_inference_queue_summary_us" + l + `,quantile="0.75"} 20`, "nv_inference_compute_infer_summary_us_sum" + l + "} 300",
+		"nv_inference_compute_input_summary_us_count" + l + "} 100", "nv_inference_compute_output_summary_us_count" + l + "} 100",
+		"nv_cache_hit_summary_per_model_sum" + l + "} 7", "nv_cache_miss_summary_per_model_sum" + l + "} 5",
+		"# HELP nv_inference_request_summary_us Summary of inference request duration in microseconds (includes cached requests)",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, grep(got, "summary"))
+		}
+	}
+	for _, bad := range []string{"", "0.5", "2:0.1", "0.5:x", "NaN:0.1"} {
+		if _, err := metrics.ParseQuantiles(bad); err == nil {
+			t.Errorf("%q was understood", bad)
+		}
 	}
 }

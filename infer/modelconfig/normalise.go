@@ -112,6 +112,18 @@ func Normalise(cfg *inference.ModelConfig, m Machine) {
 			o.PreferredBatchSize = slices.Clone(whole)
 		}
 	}
+	if cfg.GetEnsembleScheduling() == nil {
+		if cfg.GetOptimization() == nil {
+			cfg.Optimization = new(inference.ModelOptimizationPolicy)
+		}
+		o := cfg.GetOptimization()
+		if o.GetInputPinnedMemory() == nil {
+			o.InputPinnedMemory = &inference.ModelOptimizationPolicy_PinnedMemoryBuffer{Enable: true}
+		}
+		if o.GetOutputPinnedMemory() == nil {
+			o.OutputPinnedMemory = &inference.ModelOptimizationPolicy_PinnedMemoryBuffer{Enable: true}
+		}
+	}
 	for _, w := range cfg.GetModelWarmup() {
 		w.Count = max(w.GetCount(), 1)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
@@ -15,6 +16,7 @@ import (
 	"github.com/vedette/vedette/infer/ensemble"
 	"github.com/vedette/vedette/infer/modelconfig"
 	"github.com/vedette/vedette/infer/schedule"
+	"github.com/vedette/vedette/infer/stats"
 )
 
 // build loads every version of a plan and says which could not be.
@@ -112,7 +114,25 @@ func (v *version) describe() error {
 		v.info.Platform = v.cfg.GetBackend()
 	}
 	v.shown.Store(v.info)
+	v.count()
 	return nil
+}
+
+// count prepares what is counted of the version.
+func (v *version) count() {
+	var first []time.Duration
+	for _, c := range v.cfg.GetModelMetrics().GetMetricControl() {
+		if c.GetMetricIdentifier().GetFamily() == "nv_inference_first_response_histogram_ms" {
+			for _, ms := range c.GetHistogramOptions().GetBuckets() {
+				first = append(first, time.Duration(ms*float64(time.Millisecond)))
+			}
+		}
+	}
+	var summaries *stats.Summaries
+	if v.repo.cfg.Summaries != nil {
+		summaries = v.repo.cfg.Summaries(v.snapshot())
+	}
+	v.stats.Configure(first, summaries)
 }
 
 func tensorInfo(ports []port, maxBatch int64) []infer.TensorInfo {

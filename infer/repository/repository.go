@@ -76,6 +76,10 @@ type Config struct {
 	// ask for it are served without.
 	CacheBytes int
 
+	// Summaries makes what takes the single durations of a model version's
+	// requests; nil: nothing does.
+	Summaries func(of stats.Snapshot) *stats.Summaries
+
 	// HoldQueued and HoldBacklog are schedule.Config's, for test suites.
 	HoldQueued, HoldBacklog int
 

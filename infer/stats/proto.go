@@ -37,6 +37,9 @@ func (s Snapshot) Proto() *inference.ModelStatistics {
 			Success: r.Success.proto(), Fail: r.Fail.proto(), EmptyResponse: r.Empty.proto(), Cancel: r.Cancel.proto(),
 		}
 	}
+	for _, m := range s.Memory {
+		out.MemoryUsage = append(out.MemoryUsage, &inference.MemoryUsage{Type: m.Type, Id: m.ID, ByteSize: m.Size})
+	}
 	return out
 }
 

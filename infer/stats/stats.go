@@ -20,6 +20,16 @@ type Model struct {
 	c        Counters
 	batches  map[int]*Batch
 	response []Response
+	summary  *Summaries // nil: nobody wants them
+}
+
+// Configure says how first responses are counted (nil: in the reference
+// server's buckets) and who takes single durations (nil: nobody). It is called
+// before anything is counted.
+func (m *Model) Configure(firstResponse []time.Duration, summaries *Summaries) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.c.FirstResponse.Bounds, m.summary = firstResponse, summaries
 }
 
 // Duration is a number of events and the time they took together.
@@ -95,6 +105,13 @@ func (m *Model) Executed(e Execution) {
 	m.c.ComputeInfer.add(n, e.Infer*time.Duration(n))
 	m.c.ComputeOutput.add(n, e.Output*time.Duration(n))
 	m.c.Latency.Observe(e.Total/time.Duration(n), n)
+	if s := m.summary; s != nil {
+		observe(s.Request, e.Total/time.Duration(n), e.Succeeded)
+		observe(s.Queue, e.Queue/time.Duration(n), e.Succeeded)
+		observe(s.ComputeInput, e.Input, e.Succeeded)
+		observe(s.ComputeInfer, e.Infer, e.Succeeded)
+		observe(s.ComputeOutput, e.Output, e.Succeeded)
+	}
 }
 
 // Finished counts a decoupled request that came to its end.
@@ -108,6 +125,13 @@ func (m *Model) Finished(batch int, queue, infer, total time.Duration) {
 	m.c.ComputeInfer.add(1, infer)
 	m.c.ComputeOutput.add(1, 0)
 	m.c.Latency.Observe(total, 1)
+	if s := m.summary; s != nil {
+		observe(s.Request, total, 1)
+		observe(s.Queue, queue, 1)
+		observe(s.ComputeInput, 0, 1)
+		observe(s.ComputeInfer, infer, 1)
+		observe(s.ComputeOutput, 0, 1)
+	}
 }
 
 // Failed counts a request that ended with an error.
@@ -128,6 +152,11 @@ func (m *Model) Hit(now time.Time, lookup, total time.Duration) {
 	m.c.CacheHit.add(1, lookup)
 	m.c.Success.add(1, total)
 	m.c.Queue.add(1, 0)
+	if s := m.summary; s != nil {
+		observe(s.Request, total, 1)
+		observe(s.Queue, 0, 1)
+		observe(s.CacheHit, lookup, 1)
+	}
 }
 
 // Missed counts a lookup in the response cache that found nothing, and the time
@@ -136,6 +165,9 @@ func (m *Model) Missed(took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.c.CacheMiss.add(1, took)
+	if m.summary != nil {
+		observe(m.summary.CacheMiss, took, 1)
+	}
 }
 
 // Loaded notes how long the version took to load.
@@ -155,6 +187,9 @@ func (m *Model) Responded(n int, empty bool, infer, output, first time.Duration)
 		return
 	}
 	if n == 0 {
+		if m.c.FirstResponse.Bounds == nil {
+			m.c.FirstResponse.Bounds = firstResponseBounds
+		}
 		m.c.FirstResponse.Observe(first, 1)
 	}
 	r.ComputeInfer.add(1, infer)
@@ -207,13 +242,27 @@ type Snapshot struct {
 	Counters
 	Batches   []Batch
 	Responses []Response
+	Summaries *Summaries // nil: there are none
+	Memory    []Memory
+}
+
+// Memory is what a model version occupies in one place.
+type Memory struct {
+	Type string // CPU or GPU
+	ID   int64  // of the device
+	Size uint64 // bytes
 }
 
 // Snapshot copies the counters; the caller adds what the model is.
 func (m *Model) Snapshot() Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Snapshot{Counters: m.c, Responses: slices.Clone(m.response)}
+	s := Snapshot{Counters: m.c, Responses: slices.Clone(m.response), Summaries: m.summary}
+	s.Latency.Buckets = slices.Clone(s.Latency.Buckets)
+	s.FirstResponse.Buckets = slices.Clone(s.FirstResponse.Buckets)
+	if s.FirstResponse.Bounds == nil {
+		s.FirstResponse.Bounds = firstResponseBounds
+	}
 	for _, b := range m.batches {
 		s.Batches = append(s.Batches, *b)
 	}

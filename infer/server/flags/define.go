@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vedette/vedette/infer/metrics"
 	"github.com/vedette/vedette/infer/v2grpc"
 	"github.com/vedette/vedette/infer/v2http"
 )
@@ -191,7 +192,7 @@ func (p *parser) defineWatching() {
 	p.bool(&p.allowCPU, "allow-cpu-metrics", true, "tell of the processor")
 	p.bool(&p.allowGPU, "allow-gpu-metrics", true, "tell of GPUs")
 	f.Func("metrics-interval-ms", "`ms` between measurements of the machine (2000)", milliseconds(&c.MetricsOptions.Interval))
-	f.Func("metrics-config", "`key=value`: counter_latencies, histogram_latencies", p.metricsConfig)
+	f.Func("metrics-config", "`key=value`: counter_latencies, histogram_latencies, summary_latencies, summary_quantiles", p.metricsConfig)
 	f.Func("trace-config", "`key=value`: level, rate, count, or triton,file= and triton,log-frequency=", p.traceConfig)
 	p.bool(&p.logInfo, "log-info", true, "log information")
 	p.bool(&p.logWarning, "log-warning", true, "log warnings")
@@ -220,15 +221,19 @@ func (p *parser) metricsConfig(s string) error {
 	if !ok {
 		return fmt.Errorf("%q is not key=value", s)
 	}
+	if key == "summary_quantiles" {
+		q, err := metrics.ParseQuantiles(value)
+		p.quantiles = q
+		return err
+	}
 	on, err := parseBool(value)
 	switch key {
 	case "counter_latencies":
 		p.cfg.MetricsOptions.NoLatencies = !on
 	case "histogram_latencies":
 		p.cfg.MetricsOptions.FirstResponse = on
-	case "summary_latencies", "summary_quantiles":
-		p.ignored = append(p.ignored, "metrics-config "+key)
-		return nil
+	case "summary_latencies":
+		p.summaries = on
 	default:
 		return fmt.Errorf("unknown metrics setting %q", key)
 	}

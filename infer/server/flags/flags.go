@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vedette/vedette/infer/metrics"
 	"github.com/vedette/vedette/infer/repository"
 	"github.com/vedette/vedette/infer/server"
 )
@@ -46,6 +47,8 @@ type parser struct {
 	logInfo, logWarning, logError            bool
 	logFile                                  string
 	httpTLS, grpcTLS                         tlsFlags
+	summaries                                bool
+	quantiles                                metrics.Quantiles
 	ignored                                  []string
 }
 
@@ -182,6 +185,12 @@ func (p *parser) finish(env func(string) string) error {
 		if a.allow {
 			*a.to = net.JoinHostPort(a.address, strconv.Itoa(a.port))
 		}
+	}
+	if p.summaries {
+		if p.quantiles == nil {
+			p.quantiles = metrics.DefaultQuantiles()
+		}
+		c.Repository.Summaries = p.quantiles.Summaries
 	}
 	c.MetricsOptions.NoCPU, c.MetricsOptions.NoGPU = !p.allowCPU, !p.allowGPU
 	c.Log.NoInfo, c.Log.NoWarning, c.Log.NoError, c.Log.File = !p.logInfo, !p.logWarning, !p.logError, p.logFile
