@@ -8,7 +8,9 @@ package infer
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vedette/vedette/infer/tensor"
@@ -32,7 +34,7 @@ type Inferer interface {
 }
 
 // Doer is an Inferer that can run a request on the caller's own goroutine,
-// which saves two hand-offs. Do uses it where it is there.
+// which saves two hand-offs. Await uses it where it is there.
 type Doer interface {
 	Do(ctx context.Context, req *Request) (*Response, error)
 }
@@ -103,8 +105,31 @@ type Reply struct {
 }
 
 // Do asks for exactly one response. A model that answers with none or several
-// is an error.
+// is an error. When ctx ends it returns at once; the request and the memory of
+// its tensors are the server's for as long as the model works on them, so they
+// must not be used again then. Await is for those who do.
 func Do(ctx context.Context, inf Inferer, req *Request) (*Response, error) {
+	if ctx.Done() == nil {
+		return Await(ctx, inf, req)
+	}
+	w := &waiter{done: make(chan struct{}, 1)}
+	if err := inf.Submit(ctx, req, w.take); err != nil {
+		return nil, err
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if w.over.Swap(true) {
+			break // the answer was faster
+		}
+		return nil, fmt.Errorf("%w: %w", Errorf(Cancelled, "request cancelled"), context.Cause(ctx))
+	}
+	return w.result()
+}
+
+// Await is Do that returns only when the server is through with the request,
+// also if ctx ends before.
+func Await(ctx context.Context, inf Inferer, req *Request) (*Response, error) {
 	if d, ok := inf.(Doer); ok {
 		return d.Do(ctx, req)
 	}
@@ -127,25 +152,33 @@ func (ws *Waits) Do(ctx context.Context, inf Inferer, req *Request) (*Response, 
 		return nil, err
 	}
 	<-w.done
-	resp, err, count := w.resp, w.err, w.count
+	resp, err := w.result()
 	w.resp, w.err, w.count = nil, nil, 0
+	w.over.Store(false)
 	ws.free.Put(w)
-	if err == nil && count != 1 {
-		err = Errorf(Internal, "expected a single response, got %d", count)
-	}
-	if err != nil {
-		resp.Release()
-		return nil, err
-	}
-	return resp, nil
+	return resp, err
 }
 
 type waiter struct {
 	done  chan struct{} // one slot, so that the server never waits for the reader
 	reply func(Reply)
+	over  atomic.Bool // the final reply came, or nobody waits for it
 	resp  *Response
 	err   error
 	count int
+}
+
+// result is what the final reply left.
+func (w *waiter) result() (*Response, error) {
+	err := w.err
+	if err == nil && w.count != 1 {
+		err = Errorf(Internal, "expected a single response, got %d", w.count)
+	}
+	if err != nil {
+		w.resp.Release()
+		return nil, err
+	}
+	return w.resp, nil
 }
 
 func (w *waiter) take(r Reply) {
@@ -159,7 +192,12 @@ func (w *waiter) take(r Reply) {
 	if r.Err != nil {
 		w.err = r.Err
 	}
-	if r.Final {
-		w.done <- struct{}{}
+	if !r.Final {
+		return
 	}
+	if w.over.Swap(true) {
+		w.resp.Release() // its reader has gone
+		return
+	}
+	w.done <- struct{}{}
 }

@@ -97,3 +97,26 @@ func TestResponseGivesEverythingBack(t *testing.T) {
 	}
 	(*infer.Response)(nil).Release()
 }
+
+func TestP19DoReturnsAsSoonAsItsContextEnds(t *testing.T) {
+	var late func(infer.Reply)
+	s := stage(func(_ *infer.Request, reply func(infer.Reply)) error {
+		late = reply
+		return nil
+	})
+	for range 100 {
+		gone := errors.New("the viewer went away")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(gone)
+		_, err := infer.Do(ctx, s, new(infer.Request))
+		if infer.CodeOf(err) != infer.Cancelled || !errors.Is(err, gone) {
+			t.Fatalf("got %v", err)
+		}
+		released := false
+		resp := infer.NewResponse(nil, func(*infer.Response) { released = true })
+		late(infer.Reply{Response: resp, Final: true})
+		if !released {
+			t.Fatal("nobody released the response that came late")
+		}
+	}
+}

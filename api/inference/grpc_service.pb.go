@@ -433,12 +433,14 @@ func (x *ModelMetadataRequest) GetVersion() string {
 }
 
 type ModelMetadataResponse struct {
-	state         protoimpl.MessageState                  `protogen:"open.v1"`
-	Name          string                                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Versions      []string                                `protobuf:"bytes,2,rep,name=versions,proto3" json:"versions,omitempty"`
-	Platform      string                                  `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`
-	Inputs        []*ModelMetadataResponse_TensorMetadata `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	Outputs       []*ModelMetadataResponse_TensorMetadata `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	state    protoimpl.MessageState                  `protogen:"open.v1"`
+	Name     string                                  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Versions []string                                `protobuf:"bytes,2,rep,name=versions,proto3" json:"versions,omitempty"`
+	Platform string                                  `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`
+	Inputs   []*ModelMetadataResponse_TensorMetadata `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	Outputs  []*ModelMetadataResponse_TensorMetadata `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	// Of instances that can tell.
+	Instances     []*ModelMetadataResponse_InstanceMetadata `protobuf:"bytes,100,rep,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -504,6 +506,13 @@ func (x *ModelMetadataResponse) GetInputs() []*ModelMetadataResponse_TensorMetad
 func (x *ModelMetadataResponse) GetOutputs() []*ModelMetadataResponse_TensorMetadata {
 	if x != nil {
 		return x.Outputs
+	}
+	return nil
+}
+
+func (x *ModelMetadataResponse) GetInstances() []*ModelMetadataResponse_InstanceMetadata {
+	if x != nil {
+		return x.Instances
 	}
 	return nil
 }
@@ -2859,6 +2868,86 @@ func (x *ModelMetadataResponse_TensorMetadata) GetShape() []int64 {
 	return nil
 }
 
+// InstanceMetadata is a loaded copy of the model and where it really runs. Not of the v2 protocol.
+type ModelMetadataResponse_InstanceMetadata struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// cpu, or the accelerator before it.
+	Provider string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
+	// How often an accelerator was given up.
+	Fallbacks int64 `protobuf:"varint,4,opt,name=fallbacks,proto3" json:"fallbacks,omitempty"`
+	// Why the accelerator is not in use now; empty: it is, or none was asked for.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelMetadataResponse_InstanceMetadata) Reset() {
+	*x = ModelMetadataResponse_InstanceMetadata{}
+	mi := &file_inference_grpc_service_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelMetadataResponse_InstanceMetadata) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelMetadataResponse_InstanceMetadata) ProtoMessage() {}
+
+func (x *ModelMetadataResponse_InstanceMetadata) ProtoReflect() protoreflect.Message {
+	mi := &file_inference_grpc_service_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelMetadataResponse_InstanceMetadata.ProtoReflect.Descriptor instead.
+func (*ModelMetadataResponse_InstanceMetadata) Descriptor() ([]byte, []int) {
+	return file_inference_grpc_service_proto_rawDescGZIP(), []int{9, 1}
+}
+
+func (x *ModelMetadataResponse_InstanceMetadata) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ModelMetadataResponse_InstanceMetadata) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ModelMetadataResponse_InstanceMetadata) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *ModelMetadataResponse_InstanceMetadata) GetFallbacks() int64 {
+	if x != nil {
+		return x.Fallbacks
+	}
+	return 0
+}
+
+func (x *ModelMetadataResponse_InstanceMetadata) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // InferInputTensor is one input.
 type ModelInferRequest_InferInputTensor struct {
 	state      protoimpl.MessageState     `protogen:"open.v1"`
@@ -2874,7 +2963,7 @@ type ModelInferRequest_InferInputTensor struct {
 
 func (x *ModelInferRequest_InferInputTensor) Reset() {
 	*x = ModelInferRequest_InferInputTensor{}
-	mi := &file_inference_grpc_service_proto_msgTypes[49]
+	mi := &file_inference_grpc_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +2975,7 @@ func (x *ModelInferRequest_InferInputTensor) String() string {
 func (*ModelInferRequest_InferInputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferInputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[49]
+	mi := &file_inference_grpc_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3037,7 @@ type ModelInferRequest_InferRequestedOutputTensor struct {
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) Reset() {
 	*x = ModelInferRequest_InferRequestedOutputTensor{}
-	mi := &file_inference_grpc_service_proto_msgTypes[50]
+	mi := &file_inference_grpc_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3049,7 @@ func (x *ModelInferRequest_InferRequestedOutputTensor) String() string {
 func (*ModelInferRequest_InferRequestedOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[50]
+	mi := &file_inference_grpc_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3094,7 @@ type ModelInferResponse_InferOutputTensor struct {
 
 func (x *ModelInferResponse_InferOutputTensor) Reset() {
 	*x = ModelInferResponse_InferOutputTensor{}
-	mi := &file_inference_grpc_service_proto_msgTypes[54]
+	mi := &file_inference_grpc_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3106,7 @@ func (x *ModelInferResponse_InferOutputTensor) String() string {
 func (*ModelInferResponse_InferOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferResponse_InferOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[54]
+	mi := &file_inference_grpc_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3171,7 @@ type RepositoryIndexResponse_ModelIndex struct {
 
 func (x *RepositoryIndexResponse_ModelIndex) Reset() {
 	*x = RepositoryIndexResponse_ModelIndex{}
-	mi := &file_inference_grpc_service_proto_msgTypes[58]
+	mi := &file_inference_grpc_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3183,7 @@ func (x *RepositoryIndexResponse_ModelIndex) String() string {
 func (*RepositoryIndexResponse_ModelIndex) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[58]
+	mi := &file_inference_grpc_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3240,7 @@ type SystemSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = SystemSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_inference_grpc_service_proto_msgTypes[61]
+	mi := &file_inference_grpc_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3252,7 @@ func (x *SystemSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*SystemSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[61]
+	mi := &file_inference_grpc_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3308,7 @@ type CudaSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = CudaSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_inference_grpc_service_proto_msgTypes[63]
+	mi := &file_inference_grpc_service_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3231,7 +3320,7 @@ func (x *CudaSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*CudaSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[63]
+	mi := &file_inference_grpc_service_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3278,7 +3367,7 @@ type TraceSettingRequest_SettingValue struct {
 
 func (x *TraceSettingRequest_SettingValue) Reset() {
 	*x = TraceSettingRequest_SettingValue{}
-	mi := &file_inference_grpc_service_proto_msgTypes[65]
+	mi := &file_inference_grpc_service_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3379,7 @@ func (x *TraceSettingRequest_SettingValue) String() string {
 func (*TraceSettingRequest_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[65]
+	mi := &file_inference_grpc_service_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3412,7 @@ type TraceSettingResponse_SettingValue struct {
 
 func (x *TraceSettingResponse_SettingValue) Reset() {
 	*x = TraceSettingResponse_SettingValue{}
-	mi := &file_inference_grpc_service_proto_msgTypes[67]
+	mi := &file_inference_grpc_service_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3424,7 @@ func (x *TraceSettingResponse_SettingValue) String() string {
 func (*TraceSettingResponse_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[67]
+	mi := &file_inference_grpc_service_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3462,7 @@ type LogSettingsRequest_SettingValue struct {
 
 func (x *LogSettingsRequest_SettingValue) Reset() {
 	*x = LogSettingsRequest_SettingValue{}
-	mi := &file_inference_grpc_service_proto_msgTypes[69]
+	mi := &file_inference_grpc_service_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3474,7 @@ func (x *LogSettingsRequest_SettingValue) String() string {
 func (*LogSettingsRequest_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[69]
+	mi := &file_inference_grpc_service_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3564,7 @@ type LogSettingsResponse_SettingValue struct {
 
 func (x *LogSettingsResponse_SettingValue) Reset() {
 	*x = LogSettingsResponse_SettingValue{}
-	mi := &file_inference_grpc_service_proto_msgTypes[71]
+	mi := &file_inference_grpc_service_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3576,7 @@ func (x *LogSettingsResponse_SettingValue) String() string {
 func (*LogSettingsResponse_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_grpc_service_proto_msgTypes[71]
+	mi := &file_inference_grpc_service_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,17 +3676,24 @@ const file_inference_grpc_service_proto_rawDesc = "" +
 	"extensions\"D\n" +
 	"\x14ModelMetadataRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\"\xcf\x02\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"\xb5\x04\n" +
 	"\x15ModelMetadataResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bversions\x18\x02 \x03(\tR\bversions\x12\x1a\n" +
 	"\bplatform\x18\x03 \x01(\tR\bplatform\x12G\n" +
 	"\x06inputs\x18\x04 \x03(\v2/.inference.ModelMetadataResponse.TensorMetadataR\x06inputs\x12I\n" +
-	"\aoutputs\x18\x05 \x03(\v2/.inference.ModelMetadataResponse.TensorMetadataR\aoutputs\x1aV\n" +
+	"\aoutputs\x18\x05 \x03(\v2/.inference.ModelMetadataResponse.TensorMetadataR\aoutputs\x12O\n" +
+	"\tinstances\x18d \x03(\v21.inference.ModelMetadataResponse.InstanceMetadataR\tinstances\x1aV\n" +
 	"\x0eTensorMetadata\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bdatatype\x18\x02 \x01(\tR\bdatatype\x12\x14\n" +
-	"\x05shape\x18\x03 \x03(\x03R\x05shape\"\xd7\x01\n" +
+	"\x05shape\x18\x03 \x03(\x03R\x05shape\x1a\x92\x01\n" +
+	"\x10InstanceMetadata\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\x12\x1c\n" +
+	"\tfallbacks\x18\x04 \x01(\x03R\tfallbacks\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xd7\x01\n" +
 	"\x0eInferParameter\x12\x1f\n" +
 	"\n" +
 	"bool_param\x18\x01 \x01(\bH\x00R\tboolParam\x12!\n" +
@@ -3890,7 +3986,7 @@ func file_inference_grpc_service_proto_rawDescGZIP() []byte {
 	return file_inference_grpc_service_proto_rawDescData
 }
 
-var file_inference_grpc_service_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_inference_grpc_service_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_inference_grpc_service_proto_goTypes = []any{
 	(*ServerLiveRequest)(nil),                            // 0: inference.ServerLiveRequest
 	(*ServerLiveResponse)(nil),                           // 1: inference.ServerLiveResponse
@@ -3941,137 +4037,139 @@ var file_inference_grpc_service_proto_goTypes = []any{
 	(*LogSettingsRequest)(nil),                           // 46: inference.LogSettingsRequest
 	(*LogSettingsResponse)(nil),                          // 47: inference.LogSettingsResponse
 	(*ModelMetadataResponse_TensorMetadata)(nil),         // 48: inference.ModelMetadataResponse.TensorMetadata
-	(*ModelInferRequest_InferInputTensor)(nil),           // 49: inference.ModelInferRequest.InferInputTensor
-	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 50: inference.ModelInferRequest.InferRequestedOutputTensor
-	nil, // 51: inference.ModelInferRequest.ParametersEntry
-	nil, // 52: inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	nil, // 53: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	(*ModelInferResponse_InferOutputTensor)(nil), // 54: inference.ModelInferResponse.InferOutputTensor
-	nil, // 55: inference.ModelInferResponse.ParametersEntry
-	nil, // 56: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	nil, // 57: inference.ModelStatistics.ResponseStatsEntry
-	(*RepositoryIndexResponse_ModelIndex)(nil), // 58: inference.RepositoryIndexResponse.ModelIndex
-	nil, // 59: inference.RepositoryModelLoadRequest.ParametersEntry
-	nil, // 60: inference.RepositoryModelUnloadRequest.ParametersEntry
-	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 61: inference.SystemSharedMemoryStatusResponse.RegionStatus
-	nil, // 62: inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 63: inference.CudaSharedMemoryStatusResponse.RegionStatus
-	nil,                                      // 64: inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	(*TraceSettingRequest_SettingValue)(nil), // 65: inference.TraceSettingRequest.SettingValue
-	nil,                                      // 66: inference.TraceSettingRequest.SettingsEntry
-	(*TraceSettingResponse_SettingValue)(nil), // 67: inference.TraceSettingResponse.SettingValue
-	nil,                                      // 68: inference.TraceSettingResponse.SettingsEntry
-	(*LogSettingsRequest_SettingValue)(nil),  // 69: inference.LogSettingsRequest.SettingValue
-	nil,                                      // 70: inference.LogSettingsRequest.SettingsEntry
-	(*LogSettingsResponse_SettingValue)(nil), // 71: inference.LogSettingsResponse.SettingValue
-	nil,                                      // 72: inference.LogSettingsResponse.SettingsEntry
-	(*ModelConfig)(nil),                      // 73: inference.ModelConfig
+	(*ModelMetadataResponse_InstanceMetadata)(nil),       // 49: inference.ModelMetadataResponse.InstanceMetadata
+	(*ModelInferRequest_InferInputTensor)(nil),           // 50: inference.ModelInferRequest.InferInputTensor
+	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 51: inference.ModelInferRequest.InferRequestedOutputTensor
+	nil, // 52: inference.ModelInferRequest.ParametersEntry
+	nil, // 53: inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	nil, // 54: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	(*ModelInferResponse_InferOutputTensor)(nil), // 55: inference.ModelInferResponse.InferOutputTensor
+	nil, // 56: inference.ModelInferResponse.ParametersEntry
+	nil, // 57: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	nil, // 58: inference.ModelStatistics.ResponseStatsEntry
+	(*RepositoryIndexResponse_ModelIndex)(nil), // 59: inference.RepositoryIndexResponse.ModelIndex
+	nil, // 60: inference.RepositoryModelLoadRequest.ParametersEntry
+	nil, // 61: inference.RepositoryModelUnloadRequest.ParametersEntry
+	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 62: inference.SystemSharedMemoryStatusResponse.RegionStatus
+	nil, // 63: inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 64: inference.CudaSharedMemoryStatusResponse.RegionStatus
+	nil,                                      // 65: inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	(*TraceSettingRequest_SettingValue)(nil), // 66: inference.TraceSettingRequest.SettingValue
+	nil,                                      // 67: inference.TraceSettingRequest.SettingsEntry
+	(*TraceSettingResponse_SettingValue)(nil), // 68: inference.TraceSettingResponse.SettingValue
+	nil,                                      // 69: inference.TraceSettingResponse.SettingsEntry
+	(*LogSettingsRequest_SettingValue)(nil),  // 70: inference.LogSettingsRequest.SettingValue
+	nil,                                      // 71: inference.LogSettingsRequest.SettingsEntry
+	(*LogSettingsResponse_SettingValue)(nil), // 72: inference.LogSettingsResponse.SettingValue
+	nil,                                      // 73: inference.LogSettingsResponse.SettingsEntry
+	(*ModelConfig)(nil),                      // 74: inference.ModelConfig
 }
 var file_inference_grpc_service_proto_depIdxs = []int32{
 	48, // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
 	48, // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	51, // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
-	49, // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
-	50, // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
-	55, // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
-	54, // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
-	13, // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
-	73, // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
-	18, // 9: inference.InferStatistics.success:type_name -> inference.StatisticDuration
-	18, // 10: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
-	18, // 11: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
-	18, // 12: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
-	18, // 13: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
-	18, // 14: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
-	18, // 15: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
-	18, // 16: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
-	18, // 17: inference.InferResponseStatistics.compute_infer:type_name -> inference.StatisticDuration
-	18, // 18: inference.InferResponseStatistics.compute_output:type_name -> inference.StatisticDuration
-	18, // 19: inference.InferResponseStatistics.success:type_name -> inference.StatisticDuration
-	18, // 20: inference.InferResponseStatistics.fail:type_name -> inference.StatisticDuration
-	18, // 21: inference.InferResponseStatistics.empty_response:type_name -> inference.StatisticDuration
-	18, // 22: inference.InferResponseStatistics.cancel:type_name -> inference.StatisticDuration
-	18, // 23: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
-	18, // 24: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
-	18, // 25: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
-	19, // 26: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
-	21, // 27: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
-	22, // 28: inference.ModelStatistics.memory_usage:type_name -> inference.MemoryUsage
-	57, // 29: inference.ModelStatistics.response_stats:type_name -> inference.ModelStatistics.ResponseStatsEntry
-	23, // 30: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
-	58, // 31: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
-	59, // 32: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
-	60, // 33: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
-	62, // 34: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	64, // 35: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	66, // 36: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
-	68, // 37: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
-	70, // 38: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
-	72, // 39: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
-	52, // 40: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	11, // 41: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
-	53, // 42: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	10, // 43: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
-	10, // 44: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	10, // 45: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	56, // 46: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	11, // 47: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
-	10, // 48: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
-	10, // 49: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	20, // 50: inference.ModelStatistics.ResponseStatsEntry.value:type_name -> inference.InferResponseStatistics
-	25, // 51: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	25, // 52: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	61, // 53: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
-	63, // 54: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
-	65, // 55: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
-	67, // 56: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
-	69, // 57: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
-	71, // 58: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
-	0,  // 59: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
-	2,  // 60: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
-	4,  // 61: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
-	6,  // 62: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
-	8,  // 63: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
-	12, // 64: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
-	12, // 65: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
-	15, // 66: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
-	17, // 67: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
-	26, // 68: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
-	28, // 69: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
-	30, // 70: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
-	32, // 71: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
-	34, // 72: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
-	36, // 73: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
-	38, // 74: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
-	40, // 75: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
-	42, // 76: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
-	44, // 77: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
-	46, // 78: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
-	1,  // 79: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
-	3,  // 80: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
-	5,  // 81: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
-	7,  // 82: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
-	9,  // 83: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
-	13, // 84: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
-	14, // 85: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
-	16, // 86: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
-	24, // 87: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
-	27, // 88: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
-	29, // 89: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
-	31, // 90: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
-	33, // 91: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
-	35, // 92: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
-	37, // 93: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
-	39, // 94: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
-	41, // 95: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
-	43, // 96: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
-	45, // 97: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
-	47, // 98: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
-	79, // [79:99] is the sub-list for method output_type
-	59, // [59:79] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	49, // 2: inference.ModelMetadataResponse.instances:type_name -> inference.ModelMetadataResponse.InstanceMetadata
+	52, // 3: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
+	50, // 4: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
+	51, // 5: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
+	56, // 6: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
+	55, // 7: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
+	13, // 8: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
+	74, // 9: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
+	18, // 10: inference.InferStatistics.success:type_name -> inference.StatisticDuration
+	18, // 11: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
+	18, // 12: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
+	18, // 13: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
+	18, // 14: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
+	18, // 15: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
+	18, // 16: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
+	18, // 17: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
+	18, // 18: inference.InferResponseStatistics.compute_infer:type_name -> inference.StatisticDuration
+	18, // 19: inference.InferResponseStatistics.compute_output:type_name -> inference.StatisticDuration
+	18, // 20: inference.InferResponseStatistics.success:type_name -> inference.StatisticDuration
+	18, // 21: inference.InferResponseStatistics.fail:type_name -> inference.StatisticDuration
+	18, // 22: inference.InferResponseStatistics.empty_response:type_name -> inference.StatisticDuration
+	18, // 23: inference.InferResponseStatistics.cancel:type_name -> inference.StatisticDuration
+	18, // 24: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
+	18, // 25: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
+	18, // 26: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
+	19, // 27: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
+	21, // 28: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
+	22, // 29: inference.ModelStatistics.memory_usage:type_name -> inference.MemoryUsage
+	58, // 30: inference.ModelStatistics.response_stats:type_name -> inference.ModelStatistics.ResponseStatsEntry
+	23, // 31: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
+	59, // 32: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
+	60, // 33: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
+	61, // 34: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
+	63, // 35: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	65, // 36: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	67, // 37: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
+	69, // 38: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
+	71, // 39: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
+	73, // 40: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
+	53, // 41: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	11, // 42: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
+	54, // 43: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	10, // 44: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
+	10, // 45: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	10, // 46: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	57, // 47: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	11, // 48: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
+	10, // 49: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
+	10, // 50: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	20, // 51: inference.ModelStatistics.ResponseStatsEntry.value:type_name -> inference.InferResponseStatistics
+	25, // 52: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	25, // 53: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	62, // 54: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
+	64, // 55: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
+	66, // 56: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
+	68, // 57: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
+	70, // 58: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
+	72, // 59: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
+	0,  // 60: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
+	2,  // 61: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
+	4,  // 62: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
+	6,  // 63: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
+	8,  // 64: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
+	12, // 65: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
+	12, // 66: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
+	15, // 67: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
+	17, // 68: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
+	26, // 69: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
+	28, // 70: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
+	30, // 71: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
+	32, // 72: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
+	34, // 73: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
+	36, // 74: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
+	38, // 75: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
+	40, // 76: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
+	42, // 77: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
+	44, // 78: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
+	46, // 79: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
+	1,  // 80: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
+	3,  // 81: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
+	5,  // 82: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
+	7,  // 83: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
+	9,  // 84: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
+	13, // 85: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
+	14, // 86: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
+	16, // 87: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
+	24, // 88: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
+	27, // 89: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
+	29, // 90: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
+	31, // 91: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
+	33, // 92: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
+	35, // 93: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
+	37, // 94: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
+	39, // 95: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
+	41, // 96: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
+	43, // 97: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
+	45, // 98: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
+	47, // 99: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
+	80, // [80:100] is the sub-list for method output_type
+	60, // [60:80] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_inference_grpc_service_proto_init() }
@@ -4093,12 +4191,12 @@ func file_inference_grpc_service_proto_init() {
 		(*ModelRepositoryParameter_StringParam)(nil),
 		(*ModelRepositoryParameter_BytesParam)(nil),
 	}
-	file_inference_grpc_service_proto_msgTypes[69].OneofWrappers = []any{
+	file_inference_grpc_service_proto_msgTypes[70].OneofWrappers = []any{
 		(*LogSettingsRequest_SettingValue_BoolParam)(nil),
 		(*LogSettingsRequest_SettingValue_Uint32Param)(nil),
 		(*LogSettingsRequest_SettingValue_StringParam)(nil),
 	}
-	file_inference_grpc_service_proto_msgTypes[71].OneofWrappers = []any{
+	file_inference_grpc_service_proto_msgTypes[72].OneofWrappers = []any{
 		(*LogSettingsResponse_SettingValue_BoolParam)(nil),
 		(*LogSettingsResponse_SettingValue_Uint32Param)(nil),
 		(*LogSettingsResponse_SettingValue_StringParam)(nil),
@@ -4109,7 +4207,7 @@ func file_inference_grpc_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inference_grpc_service_proto_rawDesc), len(file_inference_grpc_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,6 +39,11 @@ type Instance interface {
 	Close() error
 }
 
+// Sized is implemented by instances that know how much memory they keep beyond their executions.
+type Sized interface {
+	MemoryBytes() uint64
+}
+
 // Retirer is implemented by decoupled instances whose answers may go on for ever.
 type Retirer interface {
 	// Retire tells that no further request will come, and that those under way keep the model from going: they

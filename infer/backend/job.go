@@ -27,6 +27,8 @@ type Job struct {
 	// and is executed, its answer goes nowhere.
 	Null bool
 
+	// Enqueued is when it came to the model's scheduler.
+	Enqueued time.Time
 	// Timing is shared by all jobs of one Execute.
 	Timing *Timing
 	// Owner gets the answers; the server sets it.

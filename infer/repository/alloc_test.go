@@ -17,7 +17,7 @@ func TestRequestsCostNoAllocation(t *testing.T) {
 	for _, model := range []string{"plain", "two"} {
 		req := &infer.Request{Model: model, Inputs: []tensor.Tensor{numbers("INPUT0", true, 1)}}
 		n := testing.AllocsPerRun(2000, func() {
-			resp, err := infer.Do(t.Context(), r, req)
+			resp, err := infer.Await(t.Context(), r, req)
 			if err != nil {
 				t.Fatal(err)
 			}

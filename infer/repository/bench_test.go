@@ -47,7 +47,7 @@ func BenchmarkDo(b *testing.B) {
 						n := b.N / clients
 						for i := range n {
 							req.SequenceStart, req.SequenceEnd = c.seq && i == 0, c.seq && i == n-1
-							resp, err := infer.Do(b.Context(), r, req)
+							resp, err := infer.Await(b.Context(), r, req)
 							if err != nil {
 								b.Error(err)
 								return

@@ -188,7 +188,7 @@ func (v *version) gather(in *instance, b *schedule.Batch, start time.Time) (size
 			continue // cannot be: the scheduler returns what submit gave it
 		}
 		j.started = start
-		j.Timing = &in.timing
+		j.Enqueued, j.Timing = s.Enqueued, &in.timing
 		if !v.decoupled {
 			m := &in.marks[i]
 			m.batch, m.enqueued, m.received = j.Batch, s.Enqueued, j.received
@@ -337,11 +337,33 @@ func (v *version) snapshot() stats.Snapshot {
 		s.Pending = v.sched.Queued()
 	}
 	for _, in := range v.instances {
+		if sized, ok := in.model.(backend.Sized); ok {
+			s.Memory = addMemory(s.Memory, in.at.GPU, sized.MemoryBytes())
+		}
 		if in.at.GPU >= 0 && !slices.Contains(s.GPUs, int32(in.at.GPU)) {
 			s.GPUs = append(s.GPUs, int32(in.at.GPU))
 		}
 	}
 	return s
+}
+
+// addMemory adds what an instance keeps to what others keep in the same place; gpu below 0 is the CPU.
+func addMemory(list []stats.Memory, gpu int, size uint64) []stats.Memory {
+	if size == 0 {
+		return list
+	}
+	at := stats.Memory{Type: "CPU"}
+	if gpu >= 0 {
+		at = stats.Memory{Type: "GPU", ID: int64(gpu)}
+	}
+	for i, m := range list {
+		if m.Type == at.Type && m.ID == at.ID {
+			list[i].Size += size
+			return list
+		}
+	}
+	at.Size = size
+	return append(list, at)
 }
 
 // hit answers a request from the response cache if it can.

@@ -2,9 +2,13 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 
 	"github.com/vedette/vedette/infer"
@@ -20,7 +24,7 @@ type LogConfig struct {
 	NoInfo, NoWarning, NoError bool
 	// Verbose above 0 logs what is of interest to developers.
 	Verbose uint32
-	// Format is default or ISO8601; empty: default.
+	// Format is tritonserver's default or ISO8601; empty: lines of key=value.
 	Format string
 	// File is Output's name, told to clients.
 	File string
@@ -28,8 +32,9 @@ type LogConfig struct {
 
 // logs is the handler of the server's log, whose settings clients may change.
 type logs struct {
-	slog.Handler
-
+	text     slog.Handler // of lines of key=value, while no format is chosen
+	attrs    string       // those of With, as they are written
+	group    string       // before keys
 	settings *logSettings
 }
 
@@ -39,36 +44,61 @@ type logSettings struct {
 	info, warning, fault bool
 	verbose              uint32
 	format, file         string
+	out                  io.Writer // mu is held for a line
 }
 
 func newLogs(cfg LogConfig) *logs {
 	if cfg.Output == nil {
 		cfg.Output = io.Discard
 	}
-	if cfg.Format == "" {
-		cfg.Format = "default"
-	}
 	s := &logSettings{
 		info: !cfg.NoInfo, warning: !cfg.NoWarning, fault: !cfg.NoError, verbose: cfg.Verbose, format: cfg.Format, file: cfg.File,
+		out: cfg.Output,
 	}
-	return &logs{
-		Handler:  slog.NewTextHandler(cfg.Output, &slog.HandlerOptions{Level: slog.Level(math.MinInt), ReplaceAttr: s.attribute}),
-		settings: s,
-	}
+	return &logs{text: slog.NewTextHandler(cfg.Output, &slog.HandlerOptions{Level: slog.Level(math.MinInt)}), settings: s}
 }
 
-// attribute writes the time of a line as the format says: ISO8601 is in UTC and to the second, as clients of the
-// logging extension expect it.
-func (s *logSettings) attribute(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) > 0 || a.Key != slog.TimeKey || a.Value.Kind() != slog.KindTime {
-		return a
-	}
+// Handle implements slog.Handler. The formats default and ISO8601 are tritonserver's, with the attributes behind the
+// message.
+func (l *logs) Handle(ctx context.Context, r slog.Record) error {
+	s := l.settings
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.format == "ISO8601" {
-		a.Value = slog.StringValue(a.Value.Time().UTC().Format("2006-01-02T15:04:05Z"))
+	if s.format == "" {
+		return l.text.Handle(ctx, r)
 	}
-	return a
+	level := "I"
+	switch {
+	case r.Level >= slog.LevelError:
+		level = "E"
+	case r.Level >= slog.LevelWarn:
+		level = "W"
+	}
+	head := level + r.Time.UTC().Format("0102 15:04:05.000000")
+	if s.format == "ISO8601" {
+		head = r.Time.UTC().Format("2006-01-02T15:04:05Z") + " " + level
+	}
+	frame, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
+	message := r.Message + l.attrs
+	r.Attrs(func(a slog.Attr) bool {
+		message += attribute(l.group, a)
+		return true
+	})
+	_, err := fmt.Fprintf(s.out, "%s %d %s:%d] %q\n", head, os.Getpid(), filepath.Base(frame.File), frame.Line, message)
+	return err
+}
+
+// attribute writes what stands behind a message.
+func attribute(group string, a slog.Attr) string {
+	v := a.Value.Resolve()
+	if v.Kind() == slog.KindGroup {
+		text := ""
+		for _, m := range v.Group() {
+			text += attribute(group+a.Key+".", m)
+		}
+		return text
+	}
+	return " " + group + a.Key + "=" + v.String()
 }
 
 // Enabled implements slog.Handler.
@@ -89,12 +119,19 @@ func (l *logs) Enabled(_ context.Context, level slog.Level) bool {
 
 // WithAttrs implements slog.Handler.
 func (l *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &logs{Handler: l.Handler.WithAttrs(attrs), settings: l.settings}
+	with := *l
+	with.text = l.text.WithAttrs(attrs)
+	for _, a := range attrs {
+		with.attrs += attribute(l.group, a)
+	}
+	return &with
 }
 
 // WithGroup implements slog.Handler.
 func (l *logs) WithGroup(name string) slog.Handler {
-	return &logs{Handler: l.Handler.WithGroup(name), settings: l.settings}
+	with := *l
+	with.text, with.group = l.text.WithGroup(name), l.group+name+"."
+	return &with
 }
 
 // Settings are what the logging extension tells.
@@ -102,9 +139,13 @@ func (l *logs) Settings() map[string]any {
 	s := l.settings
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	format := s.format
+	if format == "" {
+		format = "default"
+	}
 	return map[string]any{
 		"log_file": s.file, "log_info": s.info, "log_warning": s.warning, "log_error": s.fault,
-		"log_verbose_level": s.verbose, "log_format": s.format,
+		"log_verbose_level": s.verbose, "log_format": format,
 	}
 }
 

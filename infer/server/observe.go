@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
 	"github.com/vedette/vedette/infer/metrics"
@@ -107,9 +108,9 @@ type observed struct {
 
 // Execute implements backend.Instance.
 func (o *observed) Execute(ctx context.Context, jobs []*backend.Job) {
-	e := o.observer.traces.Executing(func(yield func(*infer.Request) bool) {
+	e := o.observer.traces.Executing(func(yield func(*infer.Request, time.Time) bool) {
 		for _, j := range jobs {
-			if !j.Null && !yield(j.Request) {
+			if !j.Null && !yield(j.Request, j.Enqueued) {
 				return
 			}
 		}
@@ -154,6 +155,14 @@ func (o *observed) look() {
 	o.observer.instances[o] = now
 }
 
+// MemoryBytes implements backend.Sized.
+func (o *observed) MemoryBytes() uint64 {
+	if s, ok := o.Instance.(backend.Sized); ok {
+		return s.MemoryBytes()
+	}
+	return 0
+}
+
 // Retire implements backend.Retirer.
 func (o *observed) Retire() {
 	if r, ok := o.Instance.(backend.Retirer); ok {
@@ -167,6 +176,17 @@ func (o *observed) Close() error {
 	delete(o.observer.instances, o)
 	o.observer.mu.Unlock()
 	return o.Instance.Close()
+}
+
+// instanceMetadata tells gRPC clients what instances tells those of HTTP.
+func (s *Server) instanceMetadata(model string) []*inference.ModelMetadataResponse_InstanceMetadata {
+	var out []*inference.ModelMetadataResponse_InstanceMetadata
+	for _, in := range s.instances(model) {
+		out = append(out, &inference.ModelMetadataResponse_InstanceMetadata{
+			Name: in.Name, Version: in.Version, Provider: in.Provider, Fallbacks: int64(in.Fallbacks), Reason: in.Reason,
+		})
+	}
+	return out
 }
 
 // instances tell HTTP clients where a model's instances run.

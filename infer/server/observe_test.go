@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,7 +97,10 @@ func TestX5TraceFilesHoldRequestsAndTheStepsOfEnsembles(t *testing.T) {
 	for _, x := range first {
 		if x.Parent == root.ID {
 			steps = append(steps, x.Model)
-			if got := names(first, x.ID); !slices.Equal(got, []string{"COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"}) {
+			if got := names(first, x.ID); !slices.Equal(got, []string{
+				"REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END",
+				"INFER_RESPONSE_COMPLETE", "REQUEST_END",
+			}) {
 				t.Errorf("step %s: got %q", x.Model, got)
 			}
 		}
@@ -130,6 +134,13 @@ func TestInstancesTellWhereTheyRun(t *testing.T) {
 	}
 	if _, body := fetch(t, "GET", "http://"+r.at("HTTP")+"/v2/models/plain/instances", ""); body != `{"instances":[]}` {
 		t.Error(body)
+	}
+	if _, body := fetch(t, "GET", "http://"+r.at("HTTP")+"/v2/models/add/stats", ""); !strings.Contains(body, fmt.Sprintf(`"memory_usage":[{"type":"CPU","id":0,"byte_size":%d}]`, 2*len(model))) {
+		t.Error(body)
+	}
+	meta, err := dial(t, r.at("gRPC")).ModelMetadata(t.Context(), &inference.ModelMetadataRequest{Name: "add"})
+	if err != nil || len(meta.GetInstances()) != 2 || meta.GetInstances()[0].GetProvider() != "cpu" || meta.GetInstances()[0].GetName() != "add_0" {
+		t.Errorf("got %v, %v", meta, err)
 	}
 	_, body := fetch(t, "GET", "http://"+r.at("metrics")+"/metrics", "")
 	for _, want := range []string{

@@ -276,7 +276,7 @@ func (s *Server) http() *v2http.Server {
 
 func (s *Server) grpc() *v2grpc.Server {
 	return v2grpc.New(v2grpc.Config{
-		Inferer: s.traces.Inferer(s.repo, trace.GRPC), Catalog: s.repo, Regions: s.public, Scope: "public", Pool: &s.pool, Trace: s.traces, Log: s.log,
+		Inferer: s.traces.Inferer(s.repo, trace.GRPC), Catalog: s.repo, Instances: s.instanceMetadata, Regions: s.public, Scope: "public", Pool: &s.pool, Trace: s.traces, Log: s.log,
 		TLS: s.cfg.GRPCTLS, Keepalive: s.cfg.GRPCKeepalive, Restricted: s.cfg.GRPCRestricted, ForwardHeaders: s.cfg.GRPCForwardHeaders,
 		Compress: s.cfg.GRPCCompress, StopTimeout: s.cfg.ExitTimeout, Logger: s.logger,
 	})
@@ -284,7 +284,7 @@ func (s *Server) grpc() *v2grpc.Server {
 
 func (s *Server) privateGRPC() *v2grpc.Server {
 	return v2grpc.New(v2grpc.Config{
-		Inferer: s.traces.Inferer(s.repo, trace.GRPC), Catalog: s.repo, Regions: s.private, Scope: "private", Frames: true, Pool: &s.pool, Trace: s.traces, Log: s.log,
+		Inferer: s.traces.Inferer(s.repo, trace.GRPC), Catalog: s.repo, Instances: s.instanceMetadata, Regions: s.private, Scope: "private", Frames: true, Pool: &s.pool, Trace: s.traces, Log: s.log,
 		Keepalive: v2grpc.Keepalive{MinRecvPingInterval: time.Second, PermitWithoutCalls: true}, StopTimeout: s.cfg.ExitTimeout, Logger: s.logger,
 	})
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"reflect"
 	"sync"
@@ -43,7 +44,7 @@ type inferer struct {
 // Do implements infer.Doer: most requests are not traced and go straight through.
 func (i *inferer) Do(ctx context.Context, req *infer.Request) (*infer.Response, error) {
 	if !i.settings.on.Load() {
-		return infer.Do(ctx, i.next, req)
+		return infer.Await(ctx, i.next, req)
 	}
 	return i.waits.Do(ctx, i, req)
 }
@@ -172,19 +173,21 @@ type Execution struct {
 }
 
 type part struct {
-	trace   *live
-	model   string
-	version int64
-	request string
+	trace    *live
+	model    string
+	version  int64
+	request  string
+	enqueued time.Time
 }
 
-// Executing is called before a batch runs, Done of what it returns afterwards.
-func (s *Settings) Executing(each func(yield func(*infer.Request) bool), version int64) Execution {
+// Executing is called before a batch runs, with its requests and when they came to their scheduler; Done of what it
+// returns is called afterwards.
+func (s *Settings) Executing(each iter.Seq2[*infer.Request, time.Time], version int64) Execution {
 	var e Execution
 	if s.underWay.Load() == 0 {
 		return e
 	}
-	for req := range each {
+	for req, enqueued := range each {
 		if req == nil || req.Parameters == nil {
 			continue
 		}
@@ -194,7 +197,7 @@ func (s *Settings) Executing(each func(yield func(*infer.Request) bool), version
 		}
 		if t, ok := v.(*live); ok {
 			t.open.Add(1)
-			e.parts = append(e.parts, part{t, req.Model, version, req.ID})
+			e.parts = append(e.parts, part{t, req.Model, version, req.ID, enqueued})
 		}
 	}
 	return e
@@ -215,6 +218,14 @@ func (t *live) executed(p part, start, inputEnd, outputStart, end time.Time) {
 	if p.model != r.Model {
 		t.steps = append(t.steps, record{ID: t.settings.ids.Add(1), Parent: t.record.ID, Model: p.model, Version: p.version, Request: p.request})
 		r = &t.steps[len(t.steps)-1]
+		if !p.enqueued.IsZero() {
+			r.mark("REQUEST_START", p.enqueued)
+			r.mark("QUEUE_START", p.enqueued)
+		}
+		defer func() {
+			r.mark("INFER_RESPONSE_COMPLETE", end)
+			r.mark("REQUEST_END", end)
+		}()
 	}
 	if inputEnd.IsZero() {
 		inputEnd = start

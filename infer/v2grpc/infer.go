@@ -60,7 +60,7 @@ func (s *Server) do(ctx context.Context, c *call) (*infer.Response, error) {
 	if m.Decoupled {
 		return nil, infer.Errorf(infer.Unsupported, "ModelInfer RPC doesn't support models with decoupled transaction policy")
 	}
-	resp, err := infer.Do(ctx, s.cfg.Inferer, &c.req)
+	resp, err := infer.Await(ctx, s.cfg.Inferer, &c.req)
 	if err != nil {
 		return nil, err
 	}

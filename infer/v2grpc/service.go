@@ -2,6 +2,7 @@ package v2grpc
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -139,6 +140,11 @@ func (s *Server) ModelMetadata(ctx context.Context, req *inference.ModelMetadata
 	}
 	if req.GetVersion() != "" {
 		resp.Versions = []string{strconv.FormatInt(m.Version, 10)}
+	}
+	if s.cfg.Instances != nil {
+		resp.Instances = slices.DeleteFunc(s.cfg.Instances(m.Name), func(in *inference.ModelMetadataResponse_InstanceMetadata) bool {
+			return !slices.Contains(resp.GetVersions(), in.GetVersion())
+		})
 	}
 	return resp, nil
 }

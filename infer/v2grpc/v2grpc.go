@@ -37,6 +37,8 @@ import (
 type Config struct {
 	Inferer infer.Inferer
 	Catalog infer.Catalog
+	// Instances tells where a model's instances run; nil: nobody knows.
+	Instances func(model string) []*inference.ModelMetadataResponse_InstanceMetadata
 	// Regions are the listener's own; nil refuses shared memory.
 	Regions *shm.Registry
 	// Scope keeps the listener's sequences apart from those of other listeners.

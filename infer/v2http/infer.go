@@ -35,7 +35,7 @@ func (s *Server) infer(w http.ResponseWriter, req *http.Request, r route) error 
 		}
 		return err
 	}
-	resp, err := infer.Do(req.Context(), s.cfg.Inferer, &c.req)
+	resp, err := infer.Await(req.Context(), s.cfg.Inferer, &c.req)
 	if err != nil {
 		return err
 	}

@@ -134,6 +134,7 @@ func (c *call) parse(text []byte) error {
 	if s.peek() == 0 {
 		return parseError(s.fail("The document is empty."))
 	}
+	listed := false
 	err := s.object(func(key []byte) error {
 		switch string(key) {
 		case "id":
@@ -146,6 +147,7 @@ func (c *call) parse(text []byte) error {
 		case "parameters":
 			return s.object(func(key []byte) error { return c.parameter(s, c.server.names.get(key)) })
 		case "inputs":
+			listed = true
 			return s.array(func() error { return c.parseInput(s) })
 		case "outputs":
 			return s.array(func() error { return c.parseOutput(s) })
@@ -158,6 +160,9 @@ func (c *call) parse(text []byte) error {
 	}
 	if s.peek() != 0 || s.i < len(s.b) {
 		return parseError(s.fail("The document root must not be followed by other values."))
+	}
+	if !listed {
+		return invalid("Unable to parse 'inputs': attempt to access non-existing object member 'inputs'")
 	}
 	return nil
 }

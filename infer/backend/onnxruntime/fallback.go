@@ -37,6 +37,7 @@ func (in *instance) open(absent uint64) error {
 	if in.sessions[absent] != nil {
 		return nil
 	}
+	defer func() { in.opened.Store(int64(len(in.sessions))) }()
 	var inputs, outputs []string
 	for i := range in.inputs {
 		if i >= 64 || absent&(1<<i) == 0 {

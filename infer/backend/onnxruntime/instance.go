@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -52,7 +53,13 @@ type instance struct {
 	shape   []int64
 	pins    runtime.Pinner
 	one     [1]*backend.Job
+
+	weights uint64 // size of the version's files, which every session has in memory
+	opened  atomic.Int64
 }
+
+// MemoryBytes implements backend.Sized: the weights as often as sessions keep them.
+func (in *instance) MemoryBytes() uint64 { return in.weights * uint64(in.opened.Load()) }
 
 // ports lists what the graph is fed and gives, in the configuration's order.
 func (in *instance) ports(c *inference.ModelConfig, g graph) {
@@ -134,6 +141,7 @@ func (in *instance) Close() error {
 	}
 	clear(in.sessions)
 	in.watch.close()
+	in.opened.Store(0)
 	return err
 }
 

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -164,7 +165,26 @@ func file(m *backend.Model) string {
 	if name == "" {
 		name = "model.onnx"
 	}
-	return filepath.Join(m.VersionDir, name)
+	path := filepath.Join(m.VersionDir, name)
+	if st, err := os.Stat(path); err == nil && st.IsDir() { // a graph with its weights beside it
+		path = filepath.Join(path, "model.onnx")
+	}
+	return path
+}
+
+// sizeOf adds up the files below a directory: the graph and the weights beside it.
+func sizeOf(dir string) uint64 {
+	var size uint64
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // what cannot be read is not counted
+		if err != nil {
+			return err
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			size += uint64(info.Size())
+		}
+		return nil
+	})
+	return size
 }
 
 // graph reads a model's signature, once for every state of its file.
@@ -275,6 +295,7 @@ func (b *Backend) NewInstance(_ context.Context, m *backend.Model, at backend.Pl
 	in := &instance{
 		model: m, path: file(m), at: at, pool: b.cfg.Pool, batching: m.Config.GetMaxBatchSize() > 0, sessions: map[uint64]*session{},
 	}
+	in.weights = sizeOf(m.VersionDir)
 	in.ports(m.Config, g)
 	if err := in.open(0); err != nil {
 		return nil, fmt.Errorf("load model '%s' version %d: %w", m.Name, m.Version, err)

@@ -67,7 +67,7 @@ func inferOne(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwar
 	if err != nil {
 		return nil, err
 	}
-	r, err := infer.Do(c.ctx, c.in.model.Inferer, req)
+	r, err := infer.Await(c.ctx, c.in.model.Inferer, req)
 	if err != nil {
 		return nil, fmt.Errorf("model '%s': %w", req.Model, err)
 	}
@@ -83,7 +83,7 @@ func tryInfer(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwar
 	if err != nil {
 		return nil, err
 	}
-	r, err := infer.Do(c.ctx, c.in.model.Inferer, req)
+	r, err := infer.Await(c.ctx, c.in.model.Inferer, req)
 	if err != nil {
 		return starlark.Tuple{starlark.None, starlark.String(err.Error())}, nil //nolint:nilerr // the script asked to see it
 	}

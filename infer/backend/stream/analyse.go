@@ -25,7 +25,7 @@ type sequence struct {
 // ask runs a model.
 func (w *watch) ask(ctx context.Context, req *infer.Request) (*infer.Response, error) {
 	req.Scope = scope
-	return infer.Do(ctx, w.instance.model.Inferer, req)
+	return infer.Await(ctx, w.instance.model.Inferer, req)
 }
 
 // batched tells whether a model's tensors have a batch dimension, and whether it has an input. Without a
