@@ -17,3 +17,12 @@ test-deb: deb ## install, run, upgrade, remove and purge the package in a clean 
 test-boot: deb ## boot a Debian in a virtual machine: install, kill, set the clock, reboot, cut the power
 	$(call install-debs,debootstrap qemu-system-x86 qemu-utils e2fsprogs)
 	@bash systemd/boot/test
+
+.PHONY: chaos test-long
+chaos: deps-test ## for TIME (default 10m) kill, fill, unplug, reload and call at once, and check that nothing was lost
+	@go test -count=1 -v -timeout 0 -run 'TestChaos$$' ./cmd/vedette -args -chaos $(or $(TIME),10m) | grep -E '(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
+
+# The short forms of these are in make test.
+test-long: ## every long rig: crashes, faults, damage, requests, chaos, the package, the virtual machine (hours)
+	@for rig in crash faults damaged soak-infer chaos test-deb test-boot; do \
+	  echo "=== $$rig"; $(MAKE) --no-print-directory $$rig || exit 1; done
