@@ -14,6 +14,7 @@ ORT_DIR      := third_party/onnxruntime
 ORT_LIB      := $(ORT_DIR)/libonnxruntime.so.1
 ORT_LOCK     := infer/backend/onnxruntime/library
 BROWSER_LOCK := web/browser
+WEB_LOCK     := web/src
 BINARIES     := vedette vedette-ingest vedette-infer
 TOOL         := go tool -modfile=tools.mod
 PKG          ?= ./...
@@ -73,6 +74,10 @@ $(BROWSER_LOCK)/node_modules/.installed: $(BROWSER_LOCK)/package-lock.json
 	@echo "fetching the browser test driver (pinned by $<)"
 	@cd $(BROWSER_LOCK) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed
 
+$(WEB_LOCK)/node_modules/.installed: $(WEB_LOCK)/package-lock.json
+	@echo "fetching what the dashboard is bundled with (pinned by $<)"
+	@cd $(WEB_LOCK) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed
+
 # --- build and run -------------------------------------------------------------------
 
 .PHONY: build
@@ -86,7 +91,7 @@ run: build ## build and start everything on a demo camera; Ctrl-C stops it
 
 .PHONY: clean
 clean: ## remove what was built (not the data folder)
-	rm -rf $(BIN) third_party test-artifacts $(BROWSER_LOCK)/node_modules
+	rm -rf $(BIN) third_party test-artifacts $(BROWSER_LOCK)/node_modules $(WEB_LOCK)/node_modules
 
 # --- checks --------------------------------------------------------------------------
 
@@ -117,13 +122,13 @@ generate: ## generate code from api/**/*.proto
 	buf lint && buf generate
 
 .PHONY: web
-web: ## build the dashboard's assets from web/src
+web: $(WEB_LOCK)/node_modules/.installed ## build the dashboard's assets from web/src
 	@$(TOOL) esbuild web/src/main.ts --bundle --minify --format=esm --target=es2022 --log-level=warning --outfile=web/dist/app.js
-	@$(TOOL) esbuild web/src/app.css --minify --log-level=warning --outfile=web/dist/app.css
+	@$(TOOL) esbuild web/src/app.css --bundle --minify --log-level=warning --outfile=web/dist/app.css
 	@cp web/src/index.html web/src/icon.svg web/dist/
 
 .PHONY: test-web
-test-web: build deps-test ## the dashboard in Chromium against the real appliance with the demo camera
+test-web: build deps-test $(WEB_LOCK)/node_modules/.installed ## the dashboard in Chromium against the real appliance with the demo camera
 	@$(BROWSER_LOCK)/node_modules/.bin/tsc -p web/src
 	@node $(BROWSER_LOCK)/run.mjs
 

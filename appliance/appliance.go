@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,16 +19,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/api"
 	"github.com/vedette/vedette/appliance/cameras"
 	"github.com/vedette/vedette/appliance/certificate"
+	"github.com/vedette/vedette/appliance/models"
 	"github.com/vedette/vedette/appliance/pipeline"
 	"github.com/vedette/vedette/appliance/rulebook"
 	"github.com/vedette/vedette/appliance/secret"
 	"github.com/vedette/vedette/appliance/sinks"
 	"github.com/vedette/vedette/appliance/video"
+	"github.com/vedette/vedette/appliance/vitals"
 	"github.com/vedette/vedette/internal/sdnotify"
 	"github.com/vedette/vedette/store"
 	"github.com/vedette/vedette/web"
@@ -77,6 +81,7 @@ type Appliance struct {
 	sinks   *sinks.Sinks
 	pipe    *pipeline.Pipeline
 	video   *video.Hub
+	vitals  *vitals.Recorder
 	metrics *prometheus.Registry
 	store   *store.Store
 	kids    *sidecars
@@ -178,7 +183,10 @@ func (a *Appliance) run(s *stages) error {
 		s.start("the supervision of the sidecars", a.kids.run)
 	}
 	a.startPipeline(s)
-	a.startAPI(s, listeners)
+	a.startVitals(s)
+	if err := a.startAPI(s, listeners); err != nil {
+		return err
+	}
 	handed = true
 	s.start("the watchdog", a.watchdog)
 	a.welcome(token)
@@ -327,21 +335,52 @@ func (a *Appliance) startPipeline(s *stages) {
 	})
 }
 
-func (a *Appliance) startAPI(s *stages, l listeners) {
+// startVitals begins to measure what the box spends.
+func (a *Appliance) startVitals(s *stages) {
+	cfg := vitals.Config{Dir: a.cfg.DataDir, Store: a.store, Metrics: a.metrics, Logger: a.cfg.Logger, Processes: a.processes, Cameras: func() []*vedettev1.Camera {
+		list, _ := a.cameras.List("", math.MaxInt)
+		return list
+	}}
+	if a.cfg.Sidecars != nil {
+		cfg.InferMetrics = a.cfg.Sidecars.InferMetrics
+	}
+	a.vitals = vitals.New(cfg)
+	s.start("the measurement of the box", a.vitals.Run)
+}
+
+// processes are the programs whose process ids are known: this one, and the sidecars that it supervises.
+func (a *Appliance) processes() map[string]int {
+	all := map[string]int{"vedette": os.Getpid()}
+	if a.kids != nil {
+		all["vedette-ingest"], all["vedette-infer"] = a.kids.ingest.Status().PID, a.kids.infer.Status().PID
+	}
+	return all
+}
+
+func (a *Appliance) startAPI(s *stages, l listeners) error {
+	infer, err := grpc.NewClient("unix:"+a.cfg.InferSocket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		return fmt.Errorf("prepare the connection to inference: %w", err)
+	}
 	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := api.New(api.Config{
 		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Capacity: a.budget, Timing: a.timing, Rules: a.rules, Sinks: a.sinks,
+		Models: models.New(infer, a.vitals.Inference), History: a.vitals.History,
 		Metrics: promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}), Dashboard: a.dashboard, Visitors: a.cfg.Demo,
 		HTTP: l.http, GRPC: l.grpc, Local: l.local, Logger: a.cfg.Logger,
 	})
-	s.start("the API", server.Run)
+	s.start("the API", func(ctx context.Context) error {
+		defer func() { _ = infer.Close() }()
+		return server.Run(ctx)
+	})
+	return nil
 }
 
 func (a *Appliance) dashboard(conn grpc.ClientConnInterface) (api.Dashboard, error) {
 	return web.New(web.Config{
 		Cameras: vedettev1.NewCameraServiceClient(conn), Analytics: vedettev1.NewAnalyticsServiceClient(conn),
 		Events: vedettev1.NewEventServiceClient(conn), System: vedettev1.NewSystemServiceClient(conn),
-		Users: vedettev1.NewUserServiceClient(conn), Logger: a.cfg.Logger,
+		Users: vedettev1.NewUserServiceClient(conn), Models: vedettev1.NewModelServiceClient(conn), Logger: a.cfg.Logger,
 	})
 }
 

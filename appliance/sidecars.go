@@ -49,7 +49,10 @@ func newSidecars(cfg *Config) (*sidecars, error) {
 	if err := os.MkdirAll(imported, 0o755); err != nil {
 		return nil, fmt.Errorf("make the repository of imported models: %w", err)
 	}
-	infer := []string{"--exit-timeout-secs", "2", "--model-repository", cfg.Models, "--model-repository", imported, "--private-socket", cfg.InferSocket, "--memory-socket", cfg.InferDoor, "--ingest-socket", cfg.IngestSocket}
+	infer := []string{
+		"--exit-timeout-secs", "2", "--model-repository", cfg.Models, "--model-repository", imported, "--model-control-mode", "explicit", "--load-model", "*",
+		"--private-socket", cfg.InferSocket, "--memory-socket", cfg.InferDoor, "--ingest-socket", cfg.IngestSocket,
+	}
 	for _, p := range []struct{ address, what string }{{s.InferHTTP, "http"}, {s.InferGRPC, "grpc"}, {s.InferMetrics, "metrics"}} {
 		if p.address == "" {
 			infer = append(infer, "--allow-"+p.what+"=false")
@@ -111,7 +114,7 @@ func (l *lines) Write(p []byte) (int, error) {
 // system describes the box.
 func (a *Appliance) system() *vedettev1.System {
 	sys := &vedettev1.System{
-		Version: a.cfg.Version, StartTime: timestamppb.New(a.start), ServerTime: timestamppb.Now(), Demo: a.cfg.Demo,
+		Version: a.cfg.Version, StartTime: timestamppb.New(a.start), ServerTime: timestamppb.Now(), Demo: a.cfg.Demo, Sample: a.vitals.Latest(),
 		Processes: []*vedettev1.Process{
 			{Name: "vedette", State: vedettev1.ProcessState_PROCESS_STATE_READY, SinceTime: timestamppb.New(a.start)},
 			process("vedette-ingest", a.pipe.Ingest()), process("vedette-infer", a.pipe.Inference()),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,8 +25,8 @@ type liveEvent struct {
 }
 
 // live carries everything that moves on the page over one connection: cameras, analysed frames, tracks, events,
-// processes. It ends with the connection or when a watch of the API ends; the browser then connects again and
-// begins with a new snapshot.
+// processes, and with ?detail=models what one screen alone shows. It ends with the connection or when a watch of
+// the API ends; the browser then connects again and begins with a new snapshot.
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	ctx := authorised(r.Context(), r)
@@ -46,7 +47,14 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	g.Go(func() error { return s.watchCameras(ctx, out) })
 	g.Go(func() error { return s.watchAnalytics(ctx, out) })
 	g.Go(func() error { return s.watchEvents(ctx, out) })
-	g.Go(func() error { return s.watchSystem(ctx, out) })
+	g.Go(func() error {
+		return s.repeat(ctx, "system", out, func() (proto.Message, error) { return s.cfg.System.GetSystem(ctx, &vedettev1.GetSystemRequest{}) })
+	})
+	if r.URL.Query().Get("detail") == "models" && s.cfg.Models != nil {
+		g.Go(func() error {
+			return s.repeat(ctx, "models", out, func() (proto.Message, error) { return s.models(ctx) })
+		})
+	}
 	g.Go(func() error {
 		if _, err := io.WriteString(w, "retry: 1000\n\n"); err != nil {
 			return fmt.Errorf("begin the live stream: %w", err)
@@ -126,12 +134,12 @@ func (s *Server) watchEvents(ctx context.Context, out chan<- liveEvent) error {
 	return pump(ctx, "events", out, func() (proto.Message, error) { return stream.Recv() })
 }
 
-// watchSystem sends the state of the processes every two seconds; the API has no watch for it.
-func (s *Server) watchSystem(ctx context.Context, out chan<- liveEvent) error {
+// repeat sends what ask returns every two seconds: the API has no watch for it.
+func (*Server) repeat(ctx context.Context, name string, out chan<- liveEvent, ask func() (proto.Message, error)) error {
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	first := true
-	return pump(ctx, "system", out, func() (proto.Message, error) {
+	return pump(ctx, name, out, func() (proto.Message, error) {
 		if !first {
 			select {
 			case <-tick.C:
@@ -140,6 +148,15 @@ func (s *Server) watchSystem(ctx context.Context, out chan<- liveEvent) error {
 			}
 		}
 		first = false
-		return s.cfg.System.GetSystem(ctx, &vedettev1.GetSystemRequest{})
+		return ask()
 	})
+}
+
+// models lists the models, or says as a model's state why it cannot: the stream goes on.
+func (s *Server) models(ctx context.Context) (proto.Message, error) {
+	list, err := s.cfg.Models.ListModels(ctx, &vedettev1.ListModelsRequest{})
+	if err != nil && ctx.Err() == nil {
+		return &vedettev1.ListModelsResponse{Models: []*vedettev1.Model{{State: "UNKNOWN", Reason: status.Convert(err).Message()}}}, nil
+	}
+	return list, err
 }

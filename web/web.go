@@ -25,6 +25,8 @@ type Config struct {
 	Events    vedettev1.EventServiceClient
 	System    vedettev1.SystemServiceClient
 	Users     vedettev1.UserServiceClient
+	// Models may be nil: the live stream tells nothing of models.
+	Models vedettev1.ModelServiceClient
 	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger
 	// PictureRate is the highest rate of pictures a second sent to one viewer; 0: 15.
@@ -72,7 +74,7 @@ func New(cfg Config) (*Server, error) {
 	s.mux.HandleFunc("GET /assets/{name}", s.asset)
 	s.mux.HandleFunc("GET /favicon.ico", s.icon)
 	s.mux.HandleFunc("GET /live", s.live)
-	s.mux.HandleFunc("GET /live/{camera}/pictures", s.livePictures)
+	s.mux.HandleFunc("GET /live/pictures", s.livePictures)
 	s.mux.HandleFunc("GET /live/{camera}/mjpeg", s.liveMJPEG)
 	s.mux.HandleFunc("GET /live/{camera}/offers", s.liveOffers)
 	s.mux.HandleFunc("GET /live/{camera}/fmp4", s.liveFMP4)

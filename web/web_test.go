@@ -246,7 +246,7 @@ func readPicture(t *testing.T, r io.Reader) (head map[string]any, jpeg string) {
 func TestPicturesCarryTheirCaptureTime(t *testing.T) {
 	b := &box{}
 	h := dashboard(t, b)
-	r := get(t, h.URL+"/live/door/pictures").Body
+	r := get(t, h.URL+"/live/pictures?camera=door").Body
 	for range 3 {
 		head, jpeg := readPicture(t, r)
 		frame, _ := head["frame"].(float64)
@@ -258,7 +258,7 @@ func TestPicturesCarryTheirCaptureTime(t *testing.T) {
 
 func TestACameraThatIsNotThereSaysSoInItsStream(t *testing.T) {
 	h := dashboard(t, &box{})
-	head, jpeg := readPicture(t, get(t, h.URL+"/live/cellar/pictures").Body)
+	head, jpeg := readPicture(t, get(t, h.URL+"/live/pictures?camera=cellar").Body)
 	if jpeg != "" || head["code"] != "NotFound" || head["error"] != "no camera cameras/cellar" {
 		t.Errorf("got %v and %d bytes of picture", head, len(jpeg))
 	}
@@ -267,10 +267,28 @@ func TestACameraThatIsNotThereSaysSoInItsStream(t *testing.T) {
 	}
 }
 
+func TestOneStreamCarriesThePicturesOfManyCameras(t *testing.T) {
+	h := dashboard(t, &box{})
+	r := get(t, h.URL+"/live/pictures?camera=door&camera=cellar&camera=door&rate=50&width=320").Body
+	seen := map[any]int{}
+	for seen["door"] < 3 || seen["cellar"] < 1 {
+		head, jpeg := readPicture(t, r)
+		seen[head["camera"]]++
+		if (jpeg == "") != (head["camera"] == "cellar") {
+			t.Errorf("%d bytes of picture with header %v", len(jpeg), head)
+		}
+	}
+	for _, query := range []string{"", "camera=door&rate=NaN", "camera=door&rate=0", "camera=door&width=-1", "camera=door&width=99999", strings.Repeat("camera=door&", 129)} {
+		if a := get(t, h.URL+"/live/pictures?"+query); a.StatusCode != http.StatusBadRequest {
+			t.Errorf("%q: %s", query, a.Status)
+		}
+	}
+}
+
 func TestViewersShareOnePictureAndNoViewerMeansNoPicture(t *testing.T) {
 	b := &box{}
 	h := dashboard(t, b)
-	first, second := get(t, h.URL+"/live/door/mjpeg"), get(t, h.URL+"/live/door/pictures")
+	first, second := get(t, h.URL+"/live/door/mjpeg"), get(t, h.URL+"/live/pictures?camera=door")
 	seen := map[float64]string{}
 	for range 20 {
 		head, jpeg := readPicture(t, second.Body)

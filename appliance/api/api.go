@@ -63,9 +63,12 @@ type Config struct {
 	Capacity Capacity
 	// Timing tells where the time of a camera's frames went, by its id; nil: nobody knows.
 	Timing func(camera string) *vedettev1.FrameTiming
-	// Rules and Sinks are served as they are; nil: not served.
-	Rules vedettev1.RuleServiceServer
-	Sinks vedettev1.SinkServiceServer
+	// Rules, Sinks and Models are served as they are; nil: not served.
+	Rules  vedettev1.RuleServiceServer
+	Sinks  vedettev1.SinkServiceServer
+	Models vedettev1.ModelServiceServer
+	// History answers GetHistory; nil: there is none.
+	History func(start time.Time, cameras []string) *vedettev1.GetHistoryResponse
 	// Metrics answers /metrics; nil: there is none.
 	Metrics http.Handler
 	// Dashboard makes what answers everything outside /v1, given a connection to the API; nil: there is none.
@@ -190,6 +193,9 @@ func (s *Server) grpcServer(stopping context.Context, g *gate) *grpc.Server {
 	}
 	if s.cfg.Sinks != nil {
 		vedettev1.RegisterSinkServiceServer(rpc, s.cfg.Sinks)
+	}
+	if s.cfg.Models != nil {
+		vedettev1.RegisterModelServiceServer(rpc, s.cfg.Models)
 	}
 	healthpb.RegisterHealthServer(rpc, health.NewServer())
 	return rpc

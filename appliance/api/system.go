@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -116,4 +117,19 @@ func (s *systemService) DeleteBackup(_ context.Context, req *vedettev1.DeleteBac
 		return nil, store.ErrNotFound
 	}
 	return &vedettev1.DeleteBackupResponse{}, os.RemoveAll(path)
+}
+
+// GetHistory implements vedettev1.SystemServiceServer.
+func (s *systemService) GetHistory(_ context.Context, req *vedettev1.GetHistoryRequest) (*vedettev1.GetHistoryResponse, error) {
+	if s.cfg.History == nil {
+		return &vedettev1.GetHistoryResponse{}, nil
+	}
+	start := time.Time{}
+	if req.GetStartTime() != nil {
+		if err := req.GetStartTime().CheckValid(); err != nil {
+			return nil, invalid("start_time", "%v", err)
+		}
+		start = req.GetStartTime().AsTime()
+	}
+	return s.cfg.History(start, req.GetCameras()), nil
 }

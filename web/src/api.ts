@@ -28,7 +28,72 @@ export interface CameraStatus {
   analysisMessage?: string;
   analysedFrames?: string;
   nextRetryTime?: string;
+  limitedFps?: number;
 }
+
+export interface Point { x?: number; y?: number }
+
+interface Rule {
+  name: string;
+  etag?: string;
+  displayName?: string;
+  anchor?: string;
+  classes?: string[];
+  minScore?: number;
+  inertia?: string;
+  schedule?: object;
+  disabled?: boolean;
+}
+
+export interface Zone extends Rule { polygon: Point[]; dwell?: string; loitering?: string; occupancy?: number }
+export interface Line extends Rule { start: Point; end: Point }
+
+export interface Count { rule: string; type: string; class?: string; direction?: string; startTime: string; count: string }
+
+export interface Detection { captureTime: string; box: Box; class?: string; track?: string }
+
+export interface Model {
+  name: string;
+  version?: string;
+  state?: string;
+  reason?: string;
+  backend?: string;
+  maxBatchSize?: number;
+  scheduling?: string;
+  wantedProviders?: string[];
+  effectiveProviders?: string[];
+  fallbackReason?: string;
+  pendingRequests?: string;
+  lastInferenceTime?: string;
+  successes?: string;
+  failures?: string;
+  inferences?: string;
+  executions?: string;
+  mean?: string;
+  meanQueue?: string;
+  meanInput?: string;
+  meanCompute?: string;
+  meanOutput?: string;
+  batches?: { size?: string; count?: string; meanCompute?: string }[];
+}
+
+export interface BoxSample {
+  time: string;
+  cpu?: number;
+  processors?: number;
+  memoryBytes?: string;
+  memoryTotalBytes?: string;
+  diskFreeBytes?: string;
+  diskTotalBytes?: string;
+  storeBytes?: string;
+  processes?: { name: string; cpu?: number; residentBytes?: string }[];
+  gpus?: { name: string; utilization?: number; memoryUsedBytes?: string; memoryTotalBytes?: string }[];
+  pendingRequests?: string;
+  pendingCommits?: string;
+  stages?: { stage: string; meanSeconds?: number; p99Seconds?: number; frames?: string }[];
+}
+
+export interface CameraSample { camera: string; time: string; receivedFps?: number; analysedFps?: number; droppedFps?: number }
 
 export interface Track {
   name: string;
@@ -43,6 +108,8 @@ export interface Track {
   box?: Box;
   /** Where its foot (middle of the lower edge) was. */
   path?: { time: string; x?: number; y?: number }[];
+  /** Where its best picture is; empty: there is none (yet). */
+  picture?: string;
 }
 
 export interface Observation { track?: string; localId?: string; box: Box; class?: string; score?: number }
@@ -53,15 +120,26 @@ export interface Frame {
   observations?: Observation[];
 }
 
-export interface Event { name: string; camera?: string; type: string; time: string; track?: string; attributes?: Record<string, string> }
+export interface Event { name: string; camera?: string; type: string; time: string; track?: string; attributes?: Record<string, string>; snapshot?: string; clip?: string }
 
 export interface System {
   version?: string;
   startTime?: string;
   serverTime?: string;
   demo?: boolean;
+  sample?: BoxSample;
+  load?: { level?: string; message?: string };
   processes?: { name: string; state?: string; reason?: string; message?: string; restarts?: string }[];
 }
+
+/** How long frames took, stage by stage. */
+export interface Timing {
+  stages?: { stage: string; p50?: string; p99?: string; max?: string; frames?: number }[];
+  total?: { p50?: string; p99?: string; max?: string; frames?: number };
+}
+
+/** What the box can analyse, measured on itself. */
+export interface Capacity { measured?: boolean; used?: number; limit?: number; cameraCost?: number; camerasLeft?: number; summary?: string }
 
 /** Refusal is an answer other than 2xx, with the reason to branch on and the sentence to show. */
 export class Refusal extends Error {

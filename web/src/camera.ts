@@ -1,75 +1,201 @@
-// One camera: its picture with layers to switch, what it is and how it is doing.
+// One camera: its picture with layers to switch, what it is, how it is doing and where the time goes.
 
-import { ask, type Camera, type Event } from "./api";
-import { clockTime, el, fill, millis, span, text } from "./dom";
+import { ask, type Camera, type Event, type Timing } from "./api";
+import { clockTime, el, explained, fill, gently, lastPart, millis, ms, nothing, seconds, span, table, text, words } from "./dom";
+import { note } from "./notes";
 import { stateOf } from "./overview";
 import { live } from "./state";
-import { CameraView } from "./view";
-import { note } from "./notes";
+import { ageAlarm, ageWarning, CameraView } from "./view";
+import { loadRules } from "./zones";
 
 const dropWords: Record<string, string> = {
-  stale: "older than its staleness budget", busy: "the frame before was still being analysed", no_slot: "no free slot for the decoded picture",
-  overwritten: "the slot was reused before it was read", infer_error: "the inference sidecar refused or failed", unavailable: "the inference sidecar was away",
+  stale: "older than its staleness budget when its turn came", busy: "the picture before was still being analysed", no_slot: "no free slot for the decoded picture",
+  no_lease: "the slot could not be held long enough", overwritten: "the slot was reused before it was read", infer_error: "the inference sidecar refused it or failed",
+  unavailable: "the inference sidecar was away", decode_late: "decoding could not follow", no_keyframe: "no keyframe had come yet", paused: "analysis is paused", limited: "the box is overloaded: rates are lowered",
 };
+
+const stageWords: Record<string, string> = {
+  receive: "From capture until the picture's data had arrived", decode: "Decoding", queue: "Waiting for its turn at inference", prepare: "Scaling to the model's input", infer: "The detector",
+  boxes: "From the detector's output to boxes", track: "Joining boxes to tracks", commit: "Until it was on disk",
+};
+
+/** fixFor is where an operator mends what a camera complains about; undefined: elsewhere. */
+export function fixFor(c: Camera): { href: string; label: string } | undefined {
+  const id = lastPart(c.name);
+  switch (c.status?.reason) {
+    case "AUTH_FAILED": return { href: `#/edit/${id}/password`, label: "Wrong user or password: fix it here" };
+    case "TRANSPORT_REFUSED": return { href: `#/edit/${id}/transport`, label: "The camera refuses this transport: choose the other one" };
+    case "NOT_FOUND": return { href: `#/edit/${id}/uri`, label: "Wrong path: fix the address here" };
+    case "INVALID_CONFIG": case "UNREACHABLE": return { href: `#/edit/${id}/uri`, label: "Check the address here" };
+    default: return undefined;
+  }
+}
+
+/** Waterfall shows the stages of a picture one after the other, each as long as it takes. */
+class Waterfall {
+  readonly root = el("div", { class: "waterfall" });
+
+  show(t: Timing): void {
+    const stages = (t.stages ?? []).filter((s) => s.p50 !== undefined);
+    if (!stages.length) {
+      fill(this.root, el("p", { class: "empty" }, "No picture was analysed yet; the stages appear with the first one."));
+      return;
+    }
+    const whole = Math.max(stages.reduce((sum, s) => sum + seconds(s.p50), 0), seconds(t.total?.p50)) || 1;
+    let at = 0;
+    fill(this.root, el("ol", {}, ...stages.map((s, i) => {
+      const bar = el("span", { class: "bar" });
+      bar.style.marginLeft = `${(100 * at) / whole}%`;
+      bar.style.width = `${Math.max(0.6, (100 * seconds(s.p50)) / whole)}%`;
+      bar.dataset.stage = String(i % 8);
+      at += seconds(s.p50);
+      return el("li", {}, explained(s.stage, stageWords[s.stage] ?? `The model ${s.stage}`), el("span", { class: "track" }, bar), el("span", { class: "figure" }, `${ms(1000 * seconds(s.p50))}`, el("small", {}, ` p99 ${ms(1000 * seconds(s.p99))}`)));
+    })), t.total ? el("p", { class: "meaning" }, explained("Capture to commit", "From the moment the camera took the picture until what was seen in it was on disk: half of the newest pictures took at most the first number, 99 of 100 the second"), `: ${ms(1000 * seconds(t.total.p50))}, p99 ${ms(1000 * seconds(t.total.p99))}, over ${t.total.frames ?? 0} pictures`) : null);
+  }
+}
+
+/** timeline draws the states of a day as a bar. */
+function timeline(events: Event[], c: Camera | undefined): HTMLElement {
+  const now = live.now();
+  const changes = events.filter((e) => e.type === "camera_state").map((e) => ({ at: millis(e.time), state: words(e.attributes?.state, "CAMERA_STATE_"), why: e.attributes?.reason ?? "" })).sort((a, b) => a.at - b.at);
+  const from = Math.max(now - 86400000, changes[0]?.at ?? now - 60000);
+  const bar = el("div", { class: "timeline", role: "img", "aria-label": `States since ${clockTime(from)}` });
+  changes.forEach((s, i) => {
+    const end = changes[i + 1]?.at ?? now;
+    if (end <= from) return;
+    const part = el("span", { class: `state-${s.state.replaceAll(" ", "-")}`, title: `${s.state}${s.why ? ` (${words(s.why, "")})` : ""}: ${clockTime(s.at)}, for ${span(end - s.at)}` });
+    part.style.left = `${(100 * (Math.max(s.at, from) - from)) / (now - from)}%`;
+    part.style.width = `${Math.max(0.3, (100 * (end - Math.max(s.at, from))) / (now - from))}%`;
+    bar.append(part);
+  });
+  const up = changes.reduce((sum, s, i) => (s.state === "streaming" ? sum + Math.max(0, (changes[i + 1]?.at ?? now) - Math.max(s.at, from)) : sum), 0);
+  return el("div", {}, bar, el("p", { class: "meaning" }, changes.length ? `Streaming for ${span(up)} of the last ${span(now - from)}; ${changes.length} changes of state.` : `No change of state is on record${c ? "" : "; the camera is gone"}.`));
+}
 
 export function cameraScreen(main: HTMLElement, id: string): () => void {
   const name = `cameras/${id}`;
   const view = new CameraView(name);
   const title = el("h1", {});
+  const badge = el("span", { class: "badge" });
+  const age = el("span", { class: "age", title: "Age of the picture: the box's clock minus its capture time" });
   const facts = el("dl", { class: "facts" });
   const drops = el("tbody");
   const history = el("tbody");
-  const buttons = el("p", { class: "buttons" });
-  const layer = (key: "boxes" | "ids" | "trails", label: string): HTMLElement =>
-    el("label", {}, el("input", { type: "checkbox", checked: view.layers[key], onchange: (e) => { view.layers[key] = (e.target as HTMLInputElement).checked; } }), label);
-  fill(main, title,
+  const states = el("div");
+  const buttons = el("div", { class: "buttons" });
+  const trouble = el("p", { class: "trouble" });
+  const picture = el("div", { class: "picture" }, view.canvas, trouble);
+  const waterfall = new Waterfall();
+  const layer = (key: keyof CameraView["layers"], label: string): HTMLElement =>
+    el("label", {}, el("input", { type: "checkbox", checked: view.layers[key], onchange: (e) => {
+      view.layers[key] = (e.target as HTMLInputElement).checked;
+      view.redraw();
+    } }), label);
+  fill(main, el("div", { class: "heading" }, title, badge, age),
     el("div", { class: "columns" },
-      el("section", {}, el("div", { class: "picture" }, view.canvas), el("p", { class: "layers" }, layer("boxes", "boxes"), layer("ids", "classes and ids"), layer("trails", "trails of 3 s"))),
-      el("section", { class: "side" }, el("h2", {}, "State"), facts, buttons,
-        el("h2", {}, "Pictures not analysed, by cause"), el("table", {}, drops),
-        el("h2", {}, "What happened"), el("table", {}, history))));
+      el("section", {}, picture, el("div", { class: "layers" }, layer("boxes", "boxes"), layer("ids", "classes and ids"), layer("trails", "trails of 3 s"), layer("rules", "zones and lines"),
+        el("button", { type: "button", onclick: () => void picture.requestFullscreen?.() }, "Full screen"), el("a", { class: "button", href: `/v1/${name}/snapshot.jpg`, download: `${id}.jpg` }, "Save picture")),
+        el("div", { class: "panel" }, el("h2", {}, "Where a picture's time goes"), waterfall.root),
+        el("div", { class: "panel" }, el("h2", {}, "States of the last day"), states)),
+      el("section", { class: "stack" },
+        el("div", { class: "panel" }, el("h2", {}, "State"), facts, buttons),
+        el("div", { class: "panel" }, el("h2", {}, explained("Pictures not analysed, by cause", "Since the appliance started. Fresh pictures go first; what is left out is counted here, never hidden.")), table("Drops", [["Cause", ""], ["Pictures", ""], ["That is", ""]], drops)),
+        el("div", { class: "panel" }, el("h2", {}, "What happened"), table("Events", [["Time", ""], ["Event", ""], ["More", ""]], history), el("p", {}, el("a", { href: `#/events/${id}` }, "All events of this camera"), " · ", el("a", { href: `#/tracks/${id}` }, "Its tracks"))))));
 
   const act = (label: string, verb: string): HTMLElement => el("button", { onclick: () => void ask("POST", `/v1/${name}:${verb}`, {}).then(() => note(`${id}: ${verb}d`), (e: Error) => note(e.message, true)) }, label);
-  const fact = (term: string, value: string, meaning: string): Node[] => [el("dt", { title: meaning }, term), el("dd", {}, value)];
+  const probe = async (): Promise<void> => {
+    const c = live.cameras.get(name);
+    note(`${id}: asking the camera …`);
+    try {
+      const p = await ask<{ media?: { codec?: string; width?: number; height?: number; fps?: number }; duration?: string }>("POST", `/v1/cameras:probe`, { source: { uri: c?.source?.uri, username: c?.source?.username } });
+      note(`${id} answers: ${p.media?.codec ?? "?"}, ${p.media?.width ?? 0}×${p.media?.height ?? 0} px, first picture after ${span(1000 * seconds(p.duration))}`);
+    } catch (e) {
+      note((e as Error).message, true);
+    }
+  };
+  const fact = (term: string, value: string, meaning: string): Node[] => [el("dt", {}, explained(term, meaning)), el("dd", {}, value)];
+  let buttonsFor = "";
+  let begun = false;
   const update = (): void => {
     const c: Camera | undefined = live.cameras.get(name);
     if (!c) {
-      if (live.synced) fill(main, el("p", { class: "empty" }, `There is no camera ${id}. `, el("a", { href: "#/cameras" }, "All cameras")));
+      if (live.synced) fill(main, el("div", { class: "welcome" }, el("h1", {}, `There is no camera ${id}`), el("p", {}, "It was removed, or this token may not see it."), el("a", { class: "button", href: "#/cameras" }, "All cameras")));
       return;
+    }
+    if (!begun) {
+      begun = true;
+      rules();
+      void recall();
     }
     const s = c.status ?? {};
     const state = stateOf(c);
     text(title, c.displayName || id);
-    fill(facts,
+    text(badge, state.word);
+    badge.className = `badge bad${state.bad}`;
+    if (s.media?.width && s.media.height) picture.style.aspectRatio = `${s.media.width} / ${s.media.height}`;
+    const list = [
       ...fact("State", state.word + (state.sentence ? `: ${state.sentence}` : ""), "What the camera is doing now"),
       ...fact("For", span(live.now() - millis(s.sinceTime)), "Since the state was entered"),
       ...fact("Address", c.source?.uri ?? "", "Without credentials; those are never shown"),
-      ...fact("Stream", s.media ? `${s.media.codec ?? "?"}, ${s.media.width ?? 0}×${s.media.height ?? 0} px, ${(s.media.fps ?? 0).toFixed(1)} fps` : "–", "What the camera sends"),
-      ...fact("Received", `${(s.receivedFps ?? 0).toFixed(1)} fps`, "Pictures decoded a second"),
-      ...fact("Analysed", `${(s.analysedFps ?? 0).toFixed(1)} fps, ${s.analysedFrames ?? 0} in all`, "Pictures that went through the pipeline"),
-      ...fact("Stream epoch", s.streamEpoch ?? "–", "An unbroken run of the stream; a reconnect opens a new one"),
+      ...fact("Stream", s.media?.width ? `${s.media.codec ?? "?"}, ${s.media.width}×${s.media.height ?? 0} px, ${(s.media.fps ?? 0).toFixed(1)} fps` : "–", "What the camera sends: codec, size in pixels, pictures a second"),
+      ...fact("Received", `${(s.receivedFps ?? 0).toFixed(1)} fps`, "Pictures that came in a second, over the last seconds"),
+      ...fact("Analysed", `${(s.analysedFps ?? 0).toFixed(1)} fps, ${s.analysedFrames ?? 0} in all`, "Pictures that went through the pipeline, over the last seconds and since the appliance started"),
+      ...(s.limitedFps ? fact("Held to", `${s.limitedFps.toFixed(1)} fps`, "The box is overloaded: every camera's rate is lowered for a while") : []),
+      ...fact("Stream epoch", s.streamEpoch || "–", "An unbroken run of the stream; a reconnect opens a new one"),
       ...fact("Sequence", s.sequence ?? "–", "The tracker's correlation id; part of every track's id"),
-      s.nextRetryTime ? el("dt", {}, "Next attempt") : null, s.nextRetryTime ? el("dd", {}, `in ${span(millis(s.nextRetryTime) - live.now())}`) : null);
-    fill(buttons, c.desiredState === "DESIRED_STATE_DISABLED" ? act("Enable", "enable") : act("Disable", "disable"));
-    const causes = Object.entries(s.drops ?? {}).filter(([, n]) => Number(n) > 0);
-    fill(drops, ...(causes.length ? causes.map(([cause, n]) => el("tr", {}, el("td", { title: dropWords[cause] ?? "" }, cause), el("td", {}, n))) : [el("tr", {}, el("td", { class: "empty" }, "None: every picture was analysed."))]));
+      ...(s.nextRetryTime ? fact("Next attempt", `in ${span(millis(s.nextRetryTime) - live.now())}`, "When the camera is tried again by itself") : []),
+    ];
+    fill(facts, ...list);
+    const fix = fixFor(c);
+    const enabled = c.desiredState !== "DESIRED_STATE_DISABLED";
+    const key = `${String(enabled)}${fix?.href ?? ""}`;
+    if (key !== buttonsFor) {
+      buttonsFor = key;
+      fill(buttons, fix ? el("a", { class: "button main", href: fix.href }, fix.label) : null, act(enabled ? "Disable" : "Enable", enabled ? "disable" : "enable"),
+        c.source?.passwordSet ? null : el("button", { onclick: () => void probe() }, "Probe"), el("a", { class: "button", href: `#/edit/${id}` }, "Change"), el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("a", { class: "button", href: `#/counts/${id}` }, "Counts"));
+    }
+    const causes = Object.entries(s.drops ?? {}).filter(([, n]) => Number(n) > 0).sort((a, b) => Number(b[1]) - Number(a[1]));
+    fill(drops, ...(causes.length ? causes.map(([cause, n]) => el("tr", {}, el("td", {}, cause.replaceAll("_", " ")), el("td", {}, n), el("td", {}, dropWords[cause] ?? ""))) : [nothing(3, "None: every picture was analysed.")]));
+    tick();
+  };
+  const tick = (): void => {
+    const old = live.now() - view.shown;
+    text(age, Number.isFinite(old) ? `${span(old)} old` : "no picture yet");
+    age.classList.toggle("warn", old > ageWarning);
+    age.classList.toggle("alarm", old > ageAlarm);
+    picture.classList.toggle("stale", !(old <= ageAlarm));
+    const c = live.cameras.get(name);
+    text(trouble, !(old <= ageAlarm) ? (c && stateOf(c).sentence) || view.trouble : "");
   };
   const recall = async (): Promise<void> => {
     try {
-      const { events } = await ask<{ events?: Event[] }>("GET", `/v1/${name}/events?pageSize=20`);
-      fill(history, ...(events ?? []).map((e) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", {}, e.type), el("td", {}, Object.entries(e.attributes ?? {}).map(([k, v]) => `${k} ${v}`).join(", ")))));
+      const [{ events }, { events: changes }] = await Promise.all([
+        ask<{ events?: Event[] }>("GET", `/v1/${name}/events?pageSize=12`),
+        ask<{ events?: Event[] }>("GET", `/v1/${name}/events?${new URLSearchParams({ pageSize: "500", filter: `type = "camera_state" AND time >= "${new Date(live.now() - 86400000).toISOString()}"` }).toString()}`),
+      ]);
+      fill(history, ...(events?.length ? events.map((e) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", {}, e.type.replaceAll("_", " ")), el("td", {}, said(e)))) : [nothing(3, "Nothing yet.")]));
+      fill(states, timeline(changes ?? [], live.cameras.get(name)));
     } catch (e) {
-      fill(history, el("tr", {}, el("td", { class: "empty" }, (e as Error).message)));
+      fill(history, nothing(3, (e as Error).message));
     }
   };
-  const offs = [live.on("cameras", update), live.on("events", () => void recall())];
-  const timer = setInterval(update, 1000);
+  const rules = (): void => void loadRules(name).then((r) => Object.assign(view, r), () => undefined);
+  const recallSoon = gently(() => void recall());
+  const offs = [live.on("cameras", update), live.on("timing", (t) => waterfall.show(t)), live.on("events", (e) => (!e || e.camera === name) && recallSoon())];
+  const timer = setInterval(tick, 500);
+  live.detail(name);
+  waterfall.show({});
   update();
-  void recall();
   return () => {
     offs.forEach((o) => o());
     clearInterval(timer);
+    live.detail("");
     view.close();
   };
 }
 
+/** said is what an event says beyond its type. */
+export function said(e: Event): string {
+  const hidden = ["since", "sequence", "score"];
+  return Object.entries(e.attributes ?? {}).filter(([k, v]) => v && !hidden.includes(k)).map(([k, v]) => `${k.replaceAll("_", " ")} ${/^[A-Z_]+$/.test(v) ? v.toLowerCase().replaceAll("_", " ") : v}`).join(", ");
+}

@@ -1,7 +1,8 @@
 // Adding, changing and removing cameras.
 
-import { ask, type Camera, Refusal } from "./api";
-import { el, fill, lastPart, scrollable } from "./dom";
+import { ask, type Camera, type Capacity, Refusal } from "./api";
+import { fixFor } from "./camera";
+import { el, fill, lastPart, nothing, seconds, span, table } from "./dom";
 import { note } from "./notes";
 import { stateOf } from "./overview";
 import { live } from "./state";
@@ -22,64 +23,132 @@ export function takeApart(address: string): { uri: string; username?: string; pa
   return { uri: scheme! + rest!, username: decode(colon < 0 ? credentials! : credentials!.slice(0, colon)), password: colon < 0 ? "" : decode(credentials!.slice(colon + 1)) };
 }
 
-const field = (label: string, hint: string, input: HTMLElement): HTMLElement => el("label", { class: "field" }, el("span", {}, label), input, el("small", {}, hint));
+const field = (label: string, hint: string, input: HTMLElement): HTMLElement => el("label", { class: "field" }, el("span", {}, label), input, hint ? el("small", {}, hint) : null);
 
-function form(done: () => void, camera?: Camera): HTMLElement {
-  const id = el("input", { name: "id", pattern: "[a-z][a-z0-9\\-]{0,62}", required: true, value: camera ? lastPart(camera.name) : "", disabled: camera !== undefined, autocomplete: "off" });
+interface Probe { media?: { codec?: string; width?: number; height?: number; fps?: number }; duration?: string }
+
+/** warnings says what of a stream costs more than it needs to. */
+function warnings(p: Probe): string[] {
+  const list: string[] = [];
+  const m = p.media ?? {};
+  if ((m.width ?? 0) * (m.height ?? 0) > 1920 * 1080) list.push(`${m.width ?? 0}×${m.height ?? 0} px is more than analysis needs and costs processor time to decode: give the address of the camera's substream, if it has one.`);
+  if ((m.fps ?? 0) > 30) list.push(`${(m.fps ?? 0).toFixed(0)} pictures a second are decoded, also those that are not analysed: 10 to 15 are enough for the camera's setting.`);
+  if (seconds(p.duration) > 4) list.push(`The first picture took ${span(1000 * seconds(p.duration))}: the camera sends keyframes far apart. Set its keyframe interval (GOP) to 1 to 2 seconds.`);
+  return list;
+}
+
+/** cameraForm is for a new camera, or for one that is there. focus names the field to begin at. */
+export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): () => void {
+  const id = el("input", { name: "id", pattern: "[a-z][a-z0-9\\-]{0,62}", required: true, value: camera ? lastPart(camera.name) : "", disabled: camera !== undefined, autocomplete: "off", placeholder: "front-door" });
+  const title = el("input", { name: "displayName", value: camera?.displayName ?? "", maxlength: 200, autocomplete: "off" });
   const uri = el("input", { name: "uri", required: true, value: camera?.source?.uri ?? "", placeholder: "rtsp://192.0.2.10:554/stream1", autocomplete: "off", spellcheck: "false" });
   const username = el("input", { name: "username", value: camera?.source?.username ?? "", autocomplete: "off" });
   const password = el("input", { name: "password", type: "password", autocomplete: "new-password", placeholder: camera?.source?.passwordSet ? "unchanged" : "" });
+  const transport = el("select", { name: "transport" }, ...[["TRANSPORT_UNSPECIFIED", "TCP (safe choice)"], ["TRANSPORT_UDP", "UDP (less delay, loses packets)"]].map(([v, label]) => el("option", { value: v!, selected: camera?.source?.transport === v }, label!)));
   const fps = el("input", { name: "fps", type: "number", min: "0", max: "60", step: "0.5", value: String(camera?.analysis?.fps ?? 5) });
-  const answer = el("p", { class: "answer", role: "status" });
+  const answer = el("div", { class: "answer", role: "status" });
+  const found = el("div", { class: "found" });
+  const add = el("button", { type: "submit", class: "main" }, camera ? "Save" : "Add");
+  const fields: Record<string, HTMLElement> = { id, uri, username, password, fps, transport };
   uri.addEventListener("change", () => {
     const parts = takeApart(uri.value);
     uri.value = parts.uri;
     if (parts.username !== undefined) username.value = parts.username;
     if (parts.password) password.value = parts.password;
   });
-  const source = (): object => ({ uri: uri.value, username: username.value, ...(password.value ? { password: password.value } : {}) });
-  const say = (message: string, bad = false): void => {
-    answer.className = bad ? "answer bad" : "answer";
-    fill(answer, message);
+  const source = (): object => ({ uri: uri.value, username: username.value, transport: transport.value, ...(password.value ? { password: password.value } : {}) });
+  /** failed says what is wrong, and takes the person to the field that mends it. */
+  const failed = (e: unknown): void => {
+    const r = e instanceof Refusal ? e : undefined;
+    const at = (Object.entries({ AUTH_FAILED: "password", NOT_FOUND: "uri", UNREACHABLE: "uri", TIMEOUT: "uri", INVALID_CONFIG: "uri", TRANSPORT_REFUSED: "transport", ALREADY_EXISTS: "id" }) as [string, string][]).find(([reason]) => r?.reason === reason)?.[1]
+      ?? Object.keys(fields).find((f) => r?.message.includes(`source.${f}`) || r?.message.includes(`${f}_id`) || r?.message.includes(`analysis.${f}`) || (f === "id" && r?.message.includes("camera_id")));
+    const advice: Record<string, string> = {
+      AUTH_FAILED: "Wrong user or password: fix it here.", NOT_FOUND: "The camera answers, but has no stream at this path: look it up in the camera's manual, or try its substream.",
+      UNREACHABLE: "Nothing answers at this address: is the camera on, on this network, and the port right (mostly 554)?", TIMEOUT: "The camera does not answer in time: is it reachable from this box?",
+      CODEC_UNSUPPORTED: "The camera sends video this box cannot decode: choose H.264 or H.265 in the camera's settings.", TRANSPORT_REFUSED: "The camera refuses this transport: choose the other one.",
+      CAMERA_BUSY: "The camera has no session left: close other viewers, or raise its limit.", TLS_CERT: "The camera's certificate is not trusted by this box.", ALREADY_EXISTS: "There is a camera of this name: choose another.",
+      CAPACITY_EXCEEDED: "This box is full: lower the analysed pictures a second, here or of other cameras.",
+    };
+    for (const f of Object.values(fields)) f.removeAttribute("aria-invalid");
+    answer.className = "answer bad";
+    fill(answer, el("b", {}, advice[r?.reason ?? ""] ?? "That did not work."), ` ${r ? r.message : String(e)}${r && /^[A-Z]/.test(r.reason) ? ` (${r.reason})` : ""}`,
+      r?.reason === "CAPACITY_EXCEEDED" ? el("p", {}, el("button", { type: "button", onclick: () => void save(true) }, "Add it all the same")) : null);
+    const wrong = at ? fields[at] : undefined;
+    wrong?.setAttribute("aria-invalid", "true");
+    wrong?.focus();
   };
-  const failed = (e: unknown): void => say(e instanceof Refusal ? `${e.message} (${e.reason})` : String(e), true);
-  const probe = async (): Promise<void> => {
-    say("Asking the camera …");
+  const probe = async (): Promise<Probe | undefined> => {
+    answer.className = "answer";
+    fill(answer, "Asking the camera …");
+    fill(found);
+    for (const f of Object.values(fields)) f.removeAttribute("aria-invalid");
     try {
-      const p = await ask<{ media?: { codec?: string; width?: number; height?: number; fps?: number }; duration?: string }>("POST", "/v1/cameras:probe", { source: source() });
-      say(`It works: ${p.media?.codec ?? "?"}, ${p.media?.width ?? 0}×${p.media?.height ?? 0} px, first picture after ${p.duration ?? "?"}.`);
+      const p = await ask<Probe>("POST", "/v1/cameras:probe", { source: source() });
+      answer.className = "answer good";
+      fill(answer, el("b", {}, "It works."), ` ${p.media?.codec ?? "?"}, ${p.media?.width ?? 0}×${p.media?.height ?? 0} px, ${(p.media?.fps ?? 0).toFixed(1)} pictures a second; first picture after ${span(1000 * seconds(p.duration))}.`);
+      fill(found, ...warnings(p).map((w) => el("p", { class: "warn" }, w)), await capacity(p));
+      return p;
     } catch (e) {
       failed(e);
+      return undefined;
     }
   };
-  const save = async (): Promise<void> => {
-    const body = { ...(camera ? { name: camera.name, etag: camera.etag } : {}), source: source(), analysis: { ...camera?.analysis, fps: Number(fps.value) } };
+  const capacity = async (p: Probe): Promise<HTMLElement | null> => {
     try {
-      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=source.uri,source.username,${password.value ? "source.password," : ""}analysis.fps`, body);
-      else await ask("POST", `/v1/cameras?cameraId=${encodeURIComponent(id.value)}`, body);
+      const q = new URLSearchParams({ codec: p.media?.codec ?? "", width: String(p.media?.width ?? 0), height: String(p.media?.height ?? 0), fps: String(p.media?.fps ?? 0), analysisFps: fps.value || "0" });
+      const c = await ask<Capacity>("GET", `/v1/system/capacity?${q.toString()}`);
+      if (!c.measured) return el("p", { class: "meaning" }, c.summary || "This box has not measured itself yet, so it cannot tell how many cameras fit.");
+      return el("p", { class: (c.camerasLeft ?? 0) > 0 ? "meaning" : "warn" }, `It would take ${(100 * (c.cameraCost ?? 0)).toFixed(1)} % of this box, of which ${(100 * (c.used ?? 0)).toFixed(0)} % is in use; ${c.camerasLeft ?? 0} more such cameras fit.`);
+    } catch {
+      return null; // capacity is an extra; adding a camera does not depend on it
+    }
+  };
+  const done = (name: string): void => {
+    location.hash = `#/camera/${name}`;
+  };
+  const save = async (allowOverload = false): Promise<void> => {
+    const body = { ...(camera ? { name: camera.name, etag: camera.etag } : {}), displayName: title.value, source: source(), analysis: { ...camera?.analysis, fps: Number(fps.value) } };
+    add.setAttribute("disabled", "");
+    try {
+      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=display_name,source.uri,source.username,source.transport,${password.value ? "source.password," : ""}analysis.fps`, body);
+      else await ask("POST", `/v1/cameras?cameraId=${encodeURIComponent(id.value)}${allowOverload ? "&allowOverload=true" : ""}`, body);
       note(`${id.value}: saved`);
-      done();
+      done(id.value);
     } catch (e) {
       failed(e);
     }
+    add.removeAttribute("disabled");
   };
-  return el("form", { class: "panel", onsubmit: (e) => { e.preventDefault(); void save(); } },
-    el("h2", {}, camera ? `Change ${lastPart(camera.name)}` : "Add a camera"),
-    field("Name", "1 to 63 of a-z, 0-9 and -, beginning with a letter. It never changes.", id),
-    field("Address", "rtsp:// or rtsps://. User and password in a pasted address move to their fields.", uri),
-    field("User", "", username), field("Password", "Stored encrypted, never shown again.", password),
-    field("Analysed pictures a second", "0: every picture.", fps),
-    el("p", { class: "buttons" }, el("button", { type: "submit", class: "main" }, camera ? "Save" : "Add"), el("button", { type: "button", onclick: () => void probe() }, "Test"), el("button", { type: "button", onclick: done }, "Cancel")),
-    answer);
+  fill(main, el("p", { class: "crumbs" }, el("a", { href: camera ? `#/camera/${id.value}` : "#/cameras" }, camera ? `‹ ${id.value}` : "‹ Cameras")), el("h1", {}, camera ? `Change ${camera.displayName || id.value}` : "Add a camera"),
+    el("form", { class: "panel wizard", onsubmit: (e) => { e.preventDefault(); void save(); } },
+      el("fieldset", {}, el("legend", {}, "1. Where it is"),
+        field("Address", "rtsp:// or rtsps://. User and password in a pasted address move to their fields.", uri), field("User", "", username), field("Password", "Stored encrypted, never shown again.", password), field("Transport", "", transport)),
+      el("fieldset", {}, el("legend", {}, "2. Does it answer?"), el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void probe() }, "Test the connection")), answer, found),
+      el("fieldset", {}, el("legend", {}, "3. What it is called"),
+        field("Name", "1 to 63 of a-z, 0-9 and -, beginning with a letter. It never changes.", id), field("Title", "What people call it.", title), field("Analysed pictures a second", "5 follows people and cars well; 0: every picture.", fps)),
+      el("p", { class: "buttons" }, add, el("a", { class: "button", href: camera ? `#/camera/${id.value}` : "#/cameras" }, "Cancel"))));
+  (focus ? main.querySelector<HTMLElement>(`[name="${CSS.escape(focus)}"]`) : uri)?.focus();
+  return () => undefined;
+}
+
+/** editScreen waits for the camera to be known, then shows its form. */
+export function editScreen(main: HTMLElement, id: string, focus?: string): () => void {
+  const off = live.on("cameras", () => attempt());
+  let shown = false;
+  const attempt = (): void => {
+    const c = live.cameras.get(`cameras/${id}`);
+    if (shown || (!c && !live.synced)) return;
+    shown = true;
+    if (c) cameraForm(main, c, focus);
+    else fill(main, el("div", { class: "welcome" }, el("h1", {}, `There is no camera ${id}`), el("a", { class: "button", href: "#/cameras" }, "All cameras")));
+  };
+  fill(main, el("p", {}, "…"));
+  attempt();
+  return off;
 }
 
 export function camerasScreen(main: HTMLElement): () => void {
   const body = el("tbody");
-  const place = el("div", {});
-  const edit = (camera?: Camera): void => {
-    fill(place, form(() => fill(place), camera));
-    place.querySelector<HTMLInputElement>("input:not([disabled])")?.focus();
-  };
   const remove = async (c: Camera): Promise<void> => {
     if (!confirm(`Remove camera ${lastPart(c.name)}? What it saw stays until retention removes it.`)) return;
     try {
@@ -97,19 +166,25 @@ export function camerasScreen(main: HTMLElement): () => void {
       note((e as Error).message, true);
     }
   };
-  fill(main, el("h1", {}, "Cameras"), el("p", { class: "buttons" }, el("button", { class: "main", onclick: () => edit() }, "Add a camera")), place,
-    scrollable("Cameras", el("table", {}, el("thead", {}, el("tr", {}, ...["Camera", "Address", "State", "Analysed", ""].map((h) => el("th", { scope: "col" }, h)))), body)));
+  fill(main, el("h1", {}, "Cameras"), el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/add" }, "Add a camera")),
+    table("Cameras", [["Camera", ""], ["Address", "Without credentials"], ["State", ""], ["Analysed", "Pictures a second that went through the pipeline"], ["", ""]], body));
   const update = (): void => {
+    const focused = (document.activeElement as HTMLElement | null)?.getAttribute("aria-label");
     const all = [...live.cameras.values()].sort((a, b) => a.name.localeCompare(b.name));
     fill(body, ...(all.length ? all.map((c) => {
       const state = stateOf(c);
-      return el("tr", { "data-camera": lastPart(c.name) },
-        el("td", {}, el("a", { href: `#/camera/${lastPart(c.name)}` }, c.displayName || lastPart(c.name))),
+      const id = lastPart(c.name);
+      const fix = fixFor(c);
+      const off = c.desiredState === "DESIRED_STATE_DISABLED";
+      return el("tr", { "data-camera": id },
+        el("td", {}, el("a", { href: `#/camera/${id}` }, c.displayName || id)),
         el("td", { class: "address" }, c.source?.uri ?? ""),
-        el("td", {}, el("span", { class: `badge bad${state.bad}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : "")),
+        el("td", {}, el("span", { class: `badge bad${state.bad}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : ""), fix ? el("a", { href: fix.href }, fix.label) : null),
         el("td", {}, `${(c.status?.analysedFps ?? 0).toFixed(1)} fps`),
-        el("td", { class: "buttons" }, el("button", { onclick: () => edit(c) }, "Change"), el("button", { onclick: () => void toggle(c) }, c.desiredState === "DESIRED_STATE_DISABLED" ? "Enable" : "Disable"), el("button", { onclick: () => void remove(c) }, "Remove")));
-    }) : [el("tr", {}, el("td", { colspan: 5, class: "empty" }, "No camera yet."))]));
+        el("td", { class: "buttons" }, el("a", { class: "button", href: `#/edit/${id}`, "aria-label": `Change ${id}` }, "Change"), el("a", { class: "button", href: `#/zones/${id}`, "aria-label": `Zones and lines of ${id}` }, "Zones"),
+          el("button", { onclick: () => void toggle(c), "aria-label": `${off ? "Enable" : "Disable"} ${id}` }, off ? "Enable" : "Disable"), el("button", { onclick: () => void remove(c), "aria-label": `Remove ${id}` }, "Remove")));
+    }) : [nothing(5, "No camera yet. ", el("a", { href: "#/add" }, "Add the first one."))]));
+    if (focused) body.querySelector<HTMLElement>(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
   };
   update();
   return live.on("cameras", update);

@@ -53,6 +53,42 @@ export function span(ms: number): string {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+/** seconds parses a duration of the API ("0.300s"). */
+export function seconds(duration: string | undefined): number {
+  return duration ? Number(duration.replace(/s$/, "")) : 0;
+}
+
+/** bytes is a size in the unit that fits. */
+export function bytes(n: number | string | undefined): string {
+  let v = Number(n ?? 0);
+  for (const unit of ["B", "KB", "MB", "GB"]) {
+    if (v < 1000) return `${v.toFixed(unit === "B" || v >= 100 ? 0 : 1)} ${unit}`;
+    v /= 1000;
+  }
+  return `${v.toFixed(1)} TB`;
+}
+
+/** ms is a time in milliseconds, with a digit after the point when it is short. */
+export function ms(value: number): string {
+  return `${value.toFixed(value < 10 ? 1 : 0)} ms`;
+}
+
+/** percent of a share. */
+export const percent = (share: number | undefined): string => `${(100 * (share ?? 0)).toFixed(0)} %`;
+
+/** gently calls what is expensive once for many changes within a quarter of a second. */
+export function gently(what: () => void): () => void {
+  let due = false;
+  return () => {
+    if (due) return;
+    due = true;
+    setTimeout(() => {
+      due = false;
+      what();
+    }, 250);
+  };
+}
+
 /** words turns CAMERA_STATE_BACKOFF into "backoff". */
 export function words(value: string | undefined, prefix: string): string {
   return (value ?? "").replace(prefix, "").toLowerCase().replaceAll("_", " ");
@@ -61,6 +97,21 @@ export function words(value: string | undefined, prefix: string): string {
 /** lastPart is the id at the end of a resource name. */
 export function lastPart(name: string | undefined): string {
   return (name ?? "").split("/").at(-1) ?? "";
+}
+
+/** explained is a word with its meaning, for mouse, keyboard and screen reader alike. */
+export function explained(word: string, meaning: string): HTMLElement {
+  return el("abbr", { title: meaning, tabindex: 0 }, word);
+}
+
+/** table makes a table; heads are [text, meaning]. */
+export function table(label: string, heads: [string, string][], body: HTMLElement): HTMLElement {
+  return scrollable(label, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(([h, meaning]) => el("th", { scope: "col" }, meaning ? explained(h, meaning) : h)))), body));
+}
+
+/** nothing is a row that says why a table is empty, and what to do. */
+export function nothing(columns: number, ...children: Child[]): HTMLElement {
+  return el("tr", {}, el("td", { colspan: columns, class: "empty" }, ...children));
 }
 
 /** scrollable is a part of the page that moves sideways on a small screen, also by keyboard. */

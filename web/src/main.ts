@@ -2,35 +2,53 @@
 
 import { ask, Refusal } from "./api";
 import { cameraScreen } from "./camera";
-import { camerasScreen } from "./cameras";
-import { el, fill } from "./dom";
+import { cameraForm, camerasScreen, editScreen } from "./cameras";
+import { countsScreen } from "./counts";
+import { bytes, el, fill, percent } from "./dom";
+import { modelsScreen } from "./models";
 import { note } from "./notes";
 import { overview, stateOf } from "./overview";
 import { eventsScreen, tracksScreen, trackScreen } from "./search";
+import { settingsScreen } from "./settings";
 import { live } from "./state";
 import { systemScreen } from "./system";
+import { zonesScreen } from "./zones";
 
-const screens: [string, string][] = [["#/", "Live"], ["#/tracks", "Tracks"], ["#/events", "Events"], ["#/cameras", "Cameras"], ["#/system", "System"], ["#/signin", "Sign in"]];
+const nav: [string, string][] = [["#/", "Live"], ["#/tracks", "Tracks"], ["#/events", "Events"], ["#/counts", "Counts"], ["#/cameras", "Cameras"], ["#/models", "Models"], ["#/system", "System"], ["#/settings", "Settings"]];
+/** Under which entry of the navigation a screen stands that has none of its own. */
+const under: Record<string, string> = { camera: "", track: "tracks", add: "cameras", edit: "cameras", zones: "cameras", signin: "settings" };
 const main = document.getElementById("main")!;
 const truth = document.getElementById("truth")!;
 let leave: () => void = () => undefined;
 
+function screen(head: string, rest: string[]): () => void {
+  const tail = rest.join("/");
+  if (live.refused === 401) return signIn();
+  switch (head) {
+    case "camera": return cameraScreen(main, tail);
+    case "zones": return zonesScreen(main, tail);
+    case "counts": return countsScreen(main, tail);
+    case "tracks": return tracksScreen(main, tail);
+    case "track": return trackScreen(main, tail);
+    case "events": return eventsScreen(main, tail);
+    case "cameras": return camerasScreen(main);
+    case "add": return cameraForm(main);
+    case "edit": return editScreen(main, rest[0] ?? "", rest[1]);
+    case "models": return modelsScreen(main);
+    case "system": return systemScreen(main);
+    case "settings": return settingsScreen(main);
+    case "signin": return signIn();
+    default: return overview(main);
+  }
+}
+
 function route(): void {
   leave();
-  const path = location.hash.replace(/^#\/?/, "");
-  const [head, ...rest] = path.split("/");
-  const tail = rest.join("/");
-  if (live.refused === 401) leave = signIn();
-  else if (head === "camera" && tail) leave = cameraScreen(main, tail);
-  else if (head === "tracks") leave = tracksScreen(main);
-  else if (head === "track" && tail) leave = trackScreen(main, tail);
-  else if (head === "events") leave = eventsScreen(main);
-  else if (head === "cameras") leave = camerasScreen(main);
-  else if (head === "system") leave = systemScreen(main);
-  else if (head === "signin") leave = signIn();
-  else leave = overview(main);
+  const [head = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  leave = screen(head, rest);
+  document.title = `${main.querySelector("h1")?.textContent || "Live"} – Vedette`;
   for (const a of document.querySelectorAll<HTMLAnchorElement>("#nav a")) {
-    if (a.hash === `#/${head ?? ""}`) a.setAttribute("aria-current", "page");
+    if (a.hash === `#/${under[head] ?? head}`) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
   }
 }
@@ -50,9 +68,10 @@ function signIn(): () => void {
       fill(answer, e instanceof Refusal && e.status === 401 ? "The box does not know this token." : (e as Error).message);
     }
   };
-  fill(main, el("form", { class: "panel", onsubmit: (e) => { e.preventDefault(); void enter(); } },
+  fill(main, el("form", { class: "panel narrow", onsubmit: (e) => { e.preventDefault(); void enter(); } },
     el("h1", {}, "Sign in"), el("label", { class: "field" }, el("span", {}, "Token"), token, el("small", {}, "The first one was printed when the box started for the first time, and stands in the file admin.token of its data folder.")),
     el("p", { class: "buttons" }, el("button", { class: "main" }, "Sign in")), answer));
+  token.focus();
   return () => undefined;
 }
 
@@ -67,14 +86,25 @@ function tellTruth(): void {
   const worst = Math.max(0, ...all.map((c) => stateOf(c).bad));
   const counts = new Map<string, number>();
   for (const c of all) counts.set(stateOf(c).word, (counts.get(stateOf(c).word) ?? 0) + 1);
-  const down = (live.system?.processes ?? []).filter((p) => p.state !== "PROCESS_STATE_READY");
-  truth.className = `bad${down.length ? 2 : worst}`;
+  const s = live.system;
+  const down = (s?.processes ?? []).filter((p) => p.state !== "PROCESS_STATE_READY");
   const cameras = all.length ? [...counts].map(([word, n]) => `${n} ${word}`).join(", ") : "no camera";
-  fill(truth, `${all.length === 1 ? "1 camera" : `${all.length} cameras`}: ${cameras}${down.map((p) => ` · ${p.name} is not ready${p.message ? `: ${p.message}` : ""}`).join("")}`);
+  const parts = [`${all.length === 1 ? "1 camera" : `${all.length} cameras`}: ${cameras}`, ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
+  const free = Number(s?.sample?.diskFreeBytes ?? 0);
+  const low = free > 0 && free < 0.05 * Number(s?.sample?.diskTotalBytes ?? 0);
+  if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `${bytes(free)} of disk ${low ? "left only" : "left"}`);
+  if (s?.load?.message) parts.push(s.load.message);
+  if (Math.abs(live.clockOffset) > 5000) parts.push("the box's clock differs from this browser's");
+  truth.className = `bad${down.length ? 2 : Math.max(worst, low || s?.load?.message ? 1 : 0)}`;
+  const line = parts.join(" · ");
+  if (truth.textContent !== line) fill(truth, line);
 }
 
-fill(document.getElementById("nav")!, ...screens.map(([href, label]) => el("a", { href }, label)));
-window.addEventListener("hashchange", route);
+fill(document.getElementById("nav")!, ...nav.map(([href, label]) => el("a", { href }, label)));
+window.addEventListener("hashchange", () => {
+  route();
+  scrollTo(0, 0);
+});
 window.addEventListener("unhandledrejection", (e) => note(String(e.reason), true));
 for (const topic of ["cameras", "link", "system"] as const) live.on(topic, tellTruth);
 live.on("link", () => live.refused === 401 && route());

@@ -1,7 +1,8 @@
 // The wall: one tile a camera, the latest tracks beside it.
 
 import type { Camera, Track } from "./api";
-import { clockTime, el, fill, lastPart, millis, scrollable, span, text, words } from "./dom";
+import { clockTime, el, fill, gently, lastPart, millis, nothing, span, table, text, words } from "./dom";
+import { Pictures } from "./pictures";
 import { live } from "./state";
 import { ageAlarm, ageWarning, CameraView, colourOf } from "./view";
 
@@ -15,34 +16,65 @@ export function stateOf(c: Camera): { word: string; sentence: string; bad: 0 | 1
   return { word, sentence, bad: word === "connecting" ? 1 : 2 };
 }
 
+/** Sparkline is the recent course of a number, as a small picture without axes. */
+class Sparkline {
+  readonly root = el("canvas", { class: "spark", width: 96, height: 20, "aria-hidden": "true" });
+  private values: number[] = [];
+
+  add(v: number): void {
+    this.values.push(v);
+    if (this.values.length > 48) this.values.shift();
+    const g = this.root.getContext("2d")!;
+    const { width, height } = this.root;
+    const top = Math.max(1, ...this.values);
+    g.clearRect(0, 0, width, height);
+    g.beginPath();
+    this.values.forEach((y, i) => g.lineTo(width - (this.values.length - 1 - i) * 2, height - 1 - (y / top) * (height - 3)));
+    g.strokeStyle = "#3987d8";
+    g.lineWidth = 1.5;
+    g.stroke();
+  }
+}
+
 class Tile {
   readonly root: HTMLElement;
   readonly view: CameraView;
+  readonly id: string;
   private readonly badge = el("span", { class: "badge" });
   private readonly age = el("span", { class: "age", title: "Age of the picture: the box's clock minus its capture time" });
   private readonly facts = el("p", { class: "facts" });
+  private readonly numbers = el("span", { title: "Pictures a second that came in, and that were analysed; the line is the latter over the last minutes" });
+  private readonly tracked = el("span", { title: "Objects in the newest analysed picture" });
+  private readonly spark = new Sparkline();
   private readonly trouble = el("p", { class: "trouble" });
   private readonly title = el("a", { class: "name" });
+  private readonly off: () => void;
+  private objects = 0;
 
-  constructor(private camera: Camera) {
-    this.view = new CameraView(camera.name);
-    this.title.href = `#/camera/${lastPart(camera.name)}`;
-    this.root = el("article", { class: "tile", "data-camera": lastPart(camera.name) },
+  constructor(private camera: Camera, pictures: Pictures) {
+    this.id = lastPart(camera.name);
+    this.view = new CameraView(camera.name, pictures);
+    this.title.href = `#/camera/${this.id}`;
+    fill(this.facts, this.numbers, this.tracked, this.spark.root);
+    this.root = el("article", { class: "tile", "data-camera": this.id, "aria-label": `Camera ${this.id}` },
       el("div", { class: "picture" }, this.view.canvas, this.trouble),
       el("div", { class: "caption" }, this.title, this.badge, this.age), this.facts);
+    this.off = live.on("frame", (f) => {
+      if (f.camera === camera.name) this.objects = f.observations?.length ?? 0;
+    });
     this.update(camera);
   }
 
   update(camera: Camera): void {
     this.camera = camera;
     const state = stateOf(camera);
-    text(this.title, camera.displayName || lastPart(camera.name));
+    text(this.title, camera.displayName || this.id);
     text(this.badge, state.word);
     this.badge.className = `badge bad${state.bad}`;
     this.badge.title = state.sentence;
     const s = camera.status ?? {};
-    const media = s.media?.width ? `${s.media.codec ?? ""} ${s.media.width}×${s.media.height ?? 0}`.trim() : "";
-    text(this.facts, [`${(s.receivedFps ?? 0).toFixed(1)} fps in`, `${(s.analysedFps ?? 0).toFixed(1)} fps analysed`, media].filter(Boolean).join(" · "));
+    text(this.numbers, `${(s.receivedFps ?? 0).toFixed(1)} fps in, ${(s.analysedFps ?? 0).toFixed(1)} analysed`);
+    this.spark.add(s.analysedFps ?? 0);
     this.tick();
   }
 
@@ -50,6 +82,7 @@ class Tile {
     const age = live.now() - this.view.shown;
     const state = stateOf(this.camera);
     text(this.age, Number.isFinite(age) ? `${span(age)} old` : "no picture yet");
+    text(this.tracked, state.word === "live" ? (this.objects === 1 ? "1 object" : `${this.objects} objects`) : "");
     this.age.classList.toggle("warn", age > ageWarning);
     this.age.classList.toggle("alarm", age > ageAlarm);
     this.root.classList.toggle("stale", !(age <= ageAlarm));
@@ -58,6 +91,7 @@ class Tile {
   }
 
   close(): void {
+    this.off();
     this.view.close();
   }
 }
@@ -68,81 +102,94 @@ export function trackRow(t: Track): HTMLElement {
   const dot = el("span", { class: "dot" });
   dot.style.background = colourOf(t.class);
   return el("tr", { "data-track": lastPart(t.name) },
-    el("td", { class: "span" }, dot, t.class ?? "?"),
-    el("td", {}, el("a", { href: `#/track/${t.name}` }, lastPart(t.name))),
+    el("td", { class: "span" }, el("a", { href: `#/track/${t.name}`, "aria-label": `${t.class ?? "?"}, track ${lastPart(t.name)}` }, dot, t.class ?? "?")),
     el("td", {}, lastPart(t.camera)),
     el("td", { class: "time" }, clockTime(millis(t.startTime))),
-    el("td", { class: "span", title: "From the first to the last observation" }, span(millis(t.endTime) - millis(t.startTime))),
+    el("td", { class: "span" }, span(millis(t.endTime) - millis(t.startTime))),
     el("td", {}, `${Math.round((t.score ?? 0) * 100)} %`),
-    el("td", { title: t.endReason ?? "" }, open ? el("span", { class: "badge bad0" }, "in view") : words(t.endReason, "END_REASON_") || "ended"));
+    el("td", {}, open ? el("span", { class: "badge bad0" }, "in view") : endWord(t)));
 }
+
+/** endWord is why a track ended. */
+export const endWord = (t: Track): string => words(t.endReason, "END_REASON_") || "ended";
 
 /** trackTable is the head of a list of tracks around its body. */
 export function trackTable(body: HTMLElement): HTMLElement {
-  const heads: [string, string][] = [["Class", "As the detector names it"], ["Track", "Sequence and number within it; never used again"], ["Camera", ""],
-    ["First seen", "Capture time of the first observation"], ["For", "From the first to the last observation"], ["Best score", "The detector's highest score for it"], ["State", ""]];
-  return scrollable("Tracks", el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(([h, title]) => el("th", { scope: "col", title }, h)))), body));
+  return table("Tracks", [["Class", "As the detector names it; it leads to the track"], ["Camera", ""], ["First seen", "Capture time of the first observation, in this browser's time zone"],
+    ["For", "From the first to the last observation"], ["Score", "The detector's highest score for it"], ["State", "In view, or why it ended"]], body);
 }
 
 export function overview(main: HTMLElement): () => void {
   const tiles = new Map<string, Tile>();
+  const seen = new Set<string>(); // ids of the tiles on the screen; the others get no pictures
+  const pictures = new Pictures(() => ({
+    cameras: [...seen], rate: seen.size <= 1 ? 15 : seen.size <= 4 ? 8 : seen.size <= 9 ? 4 : 2, width: seen.size <= 1 ? 0 : seen.size <= 4 ? 960 : 480,
+  }));
+  const watcher = new IntersectionObserver((entries) => {
+    for (const e of entries) {
+      const id = (e.target as HTMLElement).dataset.camera!;
+      if (e.isIntersecting) seen.add(id);
+      else seen.delete(id);
+    }
+    pictures.changed();
+  }, { rootMargin: "200px" });
   const wall = el("section", { class: "wall", "aria-label": "Cameras" });
   const body = el("tbody");
+  const filter = el("input", { type: "search", placeholder: "Filter cameras by name or state", "aria-label": "Filter cameras by name or state", oninput: () => cameras() });
+  const bar = el("div", { class: "filters", hidden: true }, filter);
   const side = el("section", { class: "side" }, el("h2", {}, "Latest tracks"), trackTable(body));
-  fill(main, el("h1", { class: "hidden" }, "Live"), el("div", { class: "columns" }, wall, side));
+  fill(main, el("h1", { class: "hidden" }, "Live"), el("div", { class: "columns" }, el("div", {}, bar, wall), side));
 
+  const drop = (name: string, tile: Tile): void => {
+    watcher.unobserve(tile.root);
+    seen.delete(tile.id);
+    tile.close();
+    tile.root.remove();
+    tiles.delete(name);
+  };
   const cameras = (): void => {
     if (!live.synced) return;
+    bar.hidden = live.cameras.size <= 8;
     if (live.cameras.size === 0) {
-      fill(wall, el("p", { class: "empty" }, "No camera yet. ", el("a", { href: "#/cameras" }, "Add the first one."), " Its address looks like rtsp://192.0.2.10:554/stream1."));
+      tiles.forEach((t, name) => drop(name, t));
+      fill(wall, el("div", { class: "welcome" }, el("h2", {}, "No camera yet"), el("p", {}, "Give Vedette the RTSP address of a camera; it looks like rtsp://192.0.2.10:554/stream1."), el("a", { class: "button main", href: "#/add" }, "Add the first camera")));
       return;
     }
-    for (const [name, tile] of tiles) {
-      if (!live.cameras.has(name)) {
-        tile.close();
-        tile.root.remove();
-        tiles.delete(name);
-      }
-    }
-    wall.querySelector(".empty")?.remove();
+    for (const [name, tile] of tiles) if (!live.cameras.has(name)) drop(name, tile);
+    wall.querySelector(".welcome")?.remove();
     // The worst first: what needs a person is never below the fold.
     const sorted = [...live.cameras.values()].sort((a, b) => stateOf(b).bad - stateOf(a).bad || a.name.localeCompare(b.name));
-    for (const c of sorted) {
+    const want = filter.value.trim().toLowerCase();
+    sorted.forEach((c, i) => {
       let tile = tiles.get(c.name);
       if (tile) tile.update(c);
       else {
-        tile = new Tile(c);
+        tile = new Tile(c, pictures);
         tiles.set(c.name, tile);
-        wall.append(tile.root);
+        watcher.observe(tile.root);
       }
-    }
-    sorted.forEach((c, i) => {
-      const root = tiles.get(c.name)!.root;
-      if (wall.children[i] !== root) wall.insertBefore(root, wall.children[i] ?? null);
+      tile.root.hidden = want !== "" && !`${tile.id} ${c.displayName ?? ""} ${stateOf(c).word}`.toLowerCase().includes(want);
+      if (wall.children[i] !== tile.root) wall.insertBefore(tile.root, wall.children[i] ?? null);
     });
     wall.classList.toggle("one", tiles.size === 1);
+    wall.classList.toggle("many", tiles.size > 9);
   };
   const tracks = (): void => {
     const latest = [...live.tracks.values()].sort((a, b) => millis(b.startTime) - millis(a.startTime)).slice(0, 24);
-    if (latest.length === 0) fill(body, el("tr", {}, el("td", { colspan: 7, class: "empty" }, "Nothing seen yet. Tracks appear here as soon as something moves.")));
+    if (latest.length === 0) fill(body, nothing(6, "Nothing seen yet. Tracks appear here as soon as something moves."));
     else fill(body, ...latest.map(trackRow));
   };
-  let due = false;
-  const soon = (): void => {
-    if (due) return;
-    due = true;
-    setTimeout(() => {
-      due = false;
-      tracks();
-    }, 250);
-  };
-  const offs = [live.on("cameras", cameras), live.on("tracks", soon)];
-  const timer = setInterval(() => tiles.forEach((t) => t.tick()), 250);
+  const soonTracks = gently(tracks);
+  const soonCameras = gently(cameras);
+  const offs = [live.on("cameras", soonCameras), live.on("tracks", soonTracks)];
+  const timer = setInterval(() => tiles.forEach((t) => t.tick()), 500);
   cameras();
   tracks();
   return () => {
     offs.forEach((o) => o());
     clearInterval(timer);
+    watcher.disconnect();
     tiles.forEach((t) => t.close());
+    pictures.close();
   };
 }

@@ -1,19 +1,29 @@
 // All live state, fed by one stream of server-sent events. Screens subscribe and draw what they need.
 
-import type { Camera, Event, Frame, System, Track } from "./api";
+import type { Camera, Event, Frame, Model, System, Timing, Track } from "./api";
 import { millis } from "./dom";
 
-type Topic = "cameras" | "tracks" | "events" | "system" | "link" | "frame";
-type Listener = (what?: Frame) => void;
+/** What is told, and with what. */
+interface Topics {
+  cameras: undefined;
+  tracks: undefined;
+  /** A new event; undefined after a gap, when the list is to be read again. */
+  events: Event | undefined;
+  system: undefined;
+  link: undefined;
+  frame: Frame;
+  models: Model[];
+  timing: Timing;
+}
+type Topic = keyof Topics;
+type Listener<T extends Topic> = (what: Topics[T]) => void;
 
 const keepTracks = 200;
-const keepEvents = 200;
 
 class LiveState {
   cameras = new Map<string, Camera>();
-  /** Newest first. */
+  /** Oldest change first. */
   tracks = new Map<string, Track>();
-  events: Event[] = [];
   system: System | undefined;
   /** Whether the stream is connected and has told everything that was before. */
   synced = false;
@@ -21,19 +31,20 @@ class LiveState {
   /** The box's clock minus the browser's, in milliseconds. */
   clockOffset = 0;
 
-  private listeners = new Map<Topic, Set<Listener>>();
+  private listeners: { [T in Topic]?: Set<Listener<T>> } = {};
   private source: EventSource | undefined;
+  private coming: EventSource | undefined;
+  private wanted = "";
 
   /** on calls listener on every change of a topic until the returned function is called. */
-  on(topic: Topic, listener: Listener): () => void {
-    const set = this.listeners.get(topic) ?? new Set();
-    this.listeners.set(topic, set);
+  on<T extends Topic>(topic: T, listener: Listener<T>): () => void {
+    const set = (this.listeners[topic] ??= new Set() as never) as Set<Listener<T>>;
     set.add(listener);
     return () => set.delete(listener);
   }
 
-  private tell(topic: Topic, what?: Frame): void {
-    for (const l of this.listeners.get(topic) ?? []) l(what);
+  private tell<T extends Topic>(topic: T, what: Topics[T]): void {
+    for (const l of (this.listeners[topic] ?? []) as Iterable<Listener<T>>) l(what);
   }
 
   /** now is the box's time in milliseconds. */
@@ -41,30 +52,67 @@ class LiveState {
     return Date.now() + this.clockOffset;
   }
 
+  /** detail makes the stream carry what one screen alone shows; the one before goes on until the new one is there. */
+  detail(wanted: string): void {
+    if (wanted === this.wanted) return;
+    this.wanted = wanted;
+    if (this.source) this.connect();
+  }
+
   connect(): void {
-    this.source?.close();
-    const source = new EventSource("/live");
-    this.source = source;
+    this.coming?.close();
+    const source = new EventSource(`/live${this.wanted ? `?detail=${encodeURIComponent(this.wanted)}` : ""}`);
+    this.coming = source;
+    const cameras = new Map<string, Camera>();
     source.addEventListener("open", () => {
       // A new stream begins with a new snapshot.
-      this.cameras.clear();
+      cameras.clear();
       this.refused = 0;
-      this.tell("link");
+      if (this.source !== source) this.source?.close();
+      this.source = source;
+      this.tell("link", undefined);
     });
     source.addEventListener("error", () => {
       this.synced = false;
-      this.tell("link");
+      this.tell("link", undefined);
       if (source.readyState === EventSource.CLOSED) void this.whyRefused();
     });
-    source.addEventListener("cameras", (e) => this.onCamera(JSON.parse((e as MessageEvent<string>).data)));
-    source.addEventListener("analytics", (e) => this.onAnalytics(JSON.parse((e as MessageEvent<string>).data)));
-    source.addEventListener("events", (e) => this.onEvent(JSON.parse((e as MessageEvent<string>).data)));
-    source.addEventListener("system", (e) => {
-      this.system = JSON.parse((e as MessageEvent<string>).data) as System;
-      const offset = millis(this.system.serverTime) - Date.now();
-      if (Number.isFinite(offset)) this.clockOffset = offset;
-      this.tell("system");
+    const hear = <M>(name: string, then: (m: M) => void): void => source.addEventListener(name, (e) => then(JSON.parse((e as MessageEvent<string>).data) as M));
+    hear<{ change?: { kind: string; camera: Camera }; synced?: object }>("cameras", (m) => {
+      if (m.change) {
+        const c = m.change.camera;
+        if (m.change.kind === "CHANGE_KIND_REMOVED") cameras.delete(c.name);
+        else cameras.set(c.name, c);
+        if (this.cameras === cameras) this.tell("cameras", undefined);
+      }
+      if (m.synced) {
+        this.cameras = cameras;
+        this.synced = true;
+        this.tell("link", undefined);
+        this.tell("cameras", undefined);
+      }
     });
+    hear<{ track?: { kind: string; track: Track }; frame?: Frame }>("analytics", (m) => {
+      if (m.track) {
+        const t = m.track.track;
+        this.tracks.delete(t.name);
+        this.tracks.set(t.name, t);
+        if (this.tracks.size > keepTracks) this.tracks.delete(this.tracks.keys().next().value as string);
+        this.tell("tracks", undefined);
+      }
+      if (m.frame) this.tell("frame", m.frame);
+    });
+    hear<{ event?: Event; gap?: object }>("events", (m) => {
+      if (m.event || m.gap) this.tell("events", m.event);
+    });
+    hear<System>("system", (s) => {
+      this.system = s;
+      const offset = millis(s.serverTime) - Date.now();
+      if (Number.isFinite(offset)) this.clockOffset = offset;
+      this.tell("system", undefined);
+    });
+    hear<Timing>("timing", (m) => this.tell("timing", m));
+    hear<{ models?: Model[] }>("models", (m) => this.tell("models", m.models ?? []));
   }
 
   /** An event source does not say why it was refused; asking once does. */
@@ -74,40 +122,8 @@ class LiveState {
     } catch {
       this.refused = 0;
     }
-    this.tell("link");
+    this.tell("link", undefined);
     if (this.refused !== 401) setTimeout(() => this.connect(), 2000);
-  }
-
-  private onCamera(m: { change?: { kind: string; camera: Camera }; synced?: object }): void {
-    if (m.change) {
-      const c = m.change.camera;
-      if (m.change.kind === "CHANGE_KIND_REMOVED") this.cameras.delete(c.name);
-      else this.cameras.set(c.name, c);
-      if (this.synced) this.tell("cameras");
-    }
-    if (m.synced) {
-      this.synced = true;
-      this.tell("link");
-      this.tell("cameras");
-    }
-  }
-
-  private onAnalytics(m: { track?: { kind: string; track: Track }; frame?: Frame }): void {
-    if (m.track) {
-      const t = m.track.track;
-      this.tracks.delete(t.name);
-      this.tracks.set(t.name, t);
-      if (this.tracks.size > keepTracks) this.tracks.delete(this.tracks.keys().next().value as string);
-      this.tell("tracks");
-    }
-    if (m.frame) this.tell("frame", m.frame);
-  }
-
-  private onEvent(m: { event?: Event }): void {
-    if (!m.event) return;
-    this.events.unshift(m.event);
-    this.events.length = Math.min(this.events.length, keepEvents);
-    this.tell("events");
   }
 }
 

@@ -1,27 +1,116 @@
-// The box itself: its processes, and what is served where.
+// The box itself: its processes, what they spend, and where the time of a picture goes.
 
-import { el, fill, millis, scrollable, span, words } from "./dom";
+import { ask, type BoxSample, type CameraSample } from "./api";
+import { bytes, el, explained, fill, lastPart, millis, ms, nothing, percent, span, table, text, words } from "./dom";
+import { Plot, type PlotData } from "./plot";
 import { live } from "./state";
 
 const jobs: Record<string, string> = {
   vedette: "control plane, database, API, this page", "vedette-ingest": "connects and decodes cameras, makes pictures", "vedette-infer": "runs the models; also a v2 inference server of its own",
 };
 
+const seconds = (s: { time: string }): number => millis(s.time) / 1000;
+
+/** cameraPlot collects what one number of every camera was. */
+function cameraPlot(samples: CameraSample[], of: (s: CameraSample) => number | undefined): PlotData {
+  const times = [...new Set(samples.map(seconds))].sort((a, b) => a - b);
+  const byCamera = new Map<string, Map<number, number>>();
+  for (const s of samples) {
+    const m = byCamera.get(s.camera) ?? new Map<number, number>();
+    byCamera.set(s.camera, m);
+    m.set(seconds(s), of(s) ?? 0);
+  }
+  // The eight busiest have a line of their own; more would be no plot to read.
+  const busiest = [...byCamera].sort((a, b) => Math.max(0, ...b[1].values()) - Math.max(0, ...a[1].values()) || a[0].localeCompare(b[0])).slice(0, 8);
+  return { times, series: busiest.map(([name, m]) => ({ label: lastPart(name), values: times.map((t) => m.get(t) ?? null) })) };
+}
+
 export function systemScreen(main: HTMLElement): () => void {
   const body = el("tbody");
-  const head = el("p", {});
-  fill(main, el("h1", {}, "System"), head, scrollable("Processes", el("table", {}, el("thead", {}, el("tr", {}, ...["Process", "Job", "State", "Restarts"].map((h) => el("th", { scope: "col" }, h)))), body)),
-    el("p", {}, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics"), " · ", el("a", { href: "/openapi.json" }, "OpenAPI document"), " · ", el("a", { href: "/v1/tracks" }, "tracks as JSON")));
+  const head = el("p", { class: "lead" });
+  const facts = el("dl", { class: "facts wide" });
+  const trouble = el("p", { class: "banner", role: "status", hidden: true });
+  const fps = (v: number): string => `${v.toFixed(v < 10 ? 1 : 0)} fps`;
+  const plots = {
+    cpu: new Plot("Processor", "Busy share of all processors together, and what each process takes of it", (v) => `${v.toFixed(0)} %`),
+    memory: new Plot("Memory", "What each process holds in memory (resident set)", bytes),
+    analysed: new Plot("Analysed pictures", "Pictures a second that went through the pipeline, by camera (the eight busiest)", fps),
+    dropped: new Plot("Pictures not analysed", "Pictures a second that were left out, by camera; the camera's page says why", fps),
+    stages: new Plot("Time by stage, mean", "How long a picture spends in each stage, mean over all cameras", ms),
+    p99: new Plot("Time by stage, 99 of 100", "99 of 100 pictures took at most this, to the next bound of the histogram", ms),
+    queue: new Plot("Queues", "Requests that wait in the inference sidecar, and rows that wait to be committed", (v) => v.toFixed(0)),
+    disk: new Plot("Disk", "Free space of the file system that holds the data, and what the store takes", bytes),
+    gpu: new Plot("GPU", "Busy share of each GPU", (v) => `${v.toFixed(0)} %`, "lines", "No GPU was found on this box, or its driver's library is missing. Models run on the processor."),
+  };
+  fill(main, el("h1", {}, "System"), head, trouble,
+    table("Processes", [["Process", ""], ["Job", ""], ["State", ""], ["Processor", "Processors it keeps busy: 100 % is one of them whole"], ["Memory", "Resident set"], ["Restarts", "Since the appliance started"]], body),
+    facts, el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
+    el("p", { class: "meaning" }, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics for Prometheus"), " · ", el("a", { href: "/openapi.json" }, "OpenAPI document"), " · ", el("a", { href: "#/models" }, "models"), " · a support bundle: vedette support-bundle"));
+
+  let box: BoxSample[] = [];
+  let cameras: CameraSample[] = [];
+  const draw = (): void => {
+    const times = box.map(seconds);
+    const line = (label: string, of: (b: BoxSample) => number | undefined): PlotData["series"][number] => ({ label, values: box.map((b) => of(b) ?? null) });
+    const names = [...new Set(box.flatMap((b) => (b.processes ?? []).map((p) => p.name)))].sort();
+    const stages = [...new Set(box.flatMap((b) => (b.stages ?? []).map((s) => s.stage)))];
+    const gpus = [...new Set(box.flatMap((b) => (b.gpus ?? []).map((g) => g.name)))];
+    const stage = (b: BoxSample, name: string) => b.stages?.find((s) => s.stage === name);
+    plots.cpu.show({ times, series: [line("box", (b) => 100 * (b.cpu ?? 0)), ...names.map((n) => line(n, (b) => (100 * (b.processes?.find((p) => p.name === n)?.cpu ?? 0)) / (b.processors || 1)))] });
+    plots.memory.show({ times, series: names.map((n) => line(n, (b) => Number(b.processes?.find((p) => p.name === n)?.residentBytes ?? 0))) });
+    plots.stages.show({ times: stages.length ? times : [], series: stages.map((n) => line(n, (b) => stage(b, n) && 1000 * (stage(b, n)!.meanSeconds ?? 0))) });
+    plots.p99.show({ times: stages.length ? times : [], series: stages.map((n) => line(n, (b) => stage(b, n) && 1000 * (stage(b, n)!.p99Seconds ?? 0))) });
+    plots.queue.show({ times, series: [line("inference", (b) => (b.pendingRequests === undefined ? undefined : Number(b.pendingRequests))), line("commit", (b) => Number(b.pendingCommits ?? 0))] });
+    plots.disk.show({ times, series: [line("free", (b) => Number(b.diskFreeBytes ?? 0)), line("store", (b) => Number(b.storeBytes ?? 0))] });
+    plots.gpu.show({ times: gpus.length ? times : [], series: gpus.map((n) => line(n, (b) => 100 * (b.gpus?.find((g) => g.name === n)?.utilization ?? 0))) });
+    plots.analysed.show(cameraPlot(cameras, (c) => c.analysedFps));
+    plots.dropped.show(cameraPlot(cameras, (c) => c.droppedFps));
+  };
   const update = (): void => {
     const s = live.system;
     if (!s) return;
-    fill(head, `Vedette ${s.version ?? ""}, running for ${span(millis(s.serverTime) - millis(s.startTime))}${s.demo ? "; this is the demonstration: one rendered street as a camera" : ""}.`);
+    const now = s.sample ?? { time: "" };
+    text(head, `Vedette ${s.version ?? ""}, running for ${span(millis(s.serverTime) - millis(s.startTime))}${s.demo ? "; this is the demonstration: one rendered street as a camera" : ""}.`);
+    trouble.hidden = !s.load?.message;
+    text(trouble, s.load?.message ?? "");
     fill(body, ...(s.processes ?? []).map((p) => {
       const state = words(p.state, "PROCESS_STATE_");
+      const spent = now.processes?.find((x) => x.name === p.name);
       return el("tr", {}, el("td", {}, p.name), el("td", {}, jobs[p.name] ?? ""),
-        el("td", {}, el("span", { class: `badge bad${state === "ready" ? 0 : state === "starting" ? 1 : 2}` }, state), el("small", { class: "why" }, p.message ?? "")), el("td", {}, p.restarts ?? "0"));
-    }));
+        el("td", {}, el("span", { class: `badge bad${state === "ready" ? 0 : state === "starting" ? 1 : 2}` }, state), el("small", { class: "why" }, p.message ?? "")),
+        el("td", {}, spent ? percent(spent.cpu) : "–"), el("td", {}, spent ? bytes(spent.residentBytes) : "–"), el("td", {}, p.restarts ?? "0"));
+    }), s.processes?.length ? null : nothing(6, "Asking …"));
+    const fact = (term: string, meaning: string, value: string): Node[] => [el("dt", {}, explained(term, meaning)), el("dd", {}, value)];
+    fill(facts,
+      ...fact("Processor", "Busy share of all processors together over the last seconds", `${percent(now.cpu)} of ${now.processors ?? 0}`),
+      ...fact("Memory", "In use on the whole box", `${bytes(now.memoryBytes)} of ${bytes(now.memoryTotalBytes)}`),
+      ...fact("Disk", "Free on the file system that holds the data", `${bytes(now.diskFreeBytes)} of ${bytes(now.diskTotalBytes)} free`),
+      ...fact("Store", "What tracks, detections and events take on disk", bytes(now.storeBytes)),
+      ...fact("GPU", "As the inference sidecar sees it", now.gpus?.length ? now.gpus.map((g) => `${percent(g.utilization)}, ${bytes(g.memoryUsedBytes)} of ${bytes(g.memoryTotalBytes)}`).join("; ") : "none found"),
+      ...fact("Clock", "The box's clock against this browser's", `${span(Math.abs(live.clockOffset))} ${live.clockOffset < 0 ? "behind" : "ahead of"} this browser's`));
+    // New samples come with the live stream; the past was asked for once.
+    if (now.time && box.length && now.time !== box.at(-1)!.time) {
+      box = [...box, now].slice(-360);
+      cameras = cameras.concat([...live.cameras.values()].map((c): CameraSample => {
+        const before = drops.get(c.name);
+        const total = Object.values(c.status?.drops ?? {}).reduce((a, n) => a + Number(n), 0);
+        drops.set(c.name, total);
+        const since = box.length > 1 ? seconds(now) - seconds(box.at(-2)!) : 5;
+        return { camera: c.name, time: now.time, receivedFps: c.status?.receivedFps, analysedFps: c.status?.analysedFps, droppedFps: before === undefined ? 0 : Math.max(0, total - before) / since };
+      })).slice(-360 * Math.max(1, live.cameras.size));
+      draw();
+    }
   };
+  const drops = new Map<string, number>();
   update();
-  return live.on("system", update);
+  void ask<{ box?: BoxSample[]; cameras?: CameraSample[] }>("GET", "/v1/system/history").then((h) => {
+    box = h.box ?? [];
+    cameras = h.cameras ?? [];
+    draw();
+  }, (e: Error) => text(head, e.message));
+  const off = live.on("system", update);
+  return () => {
+    off();
+    Object.values(plots).forEach((p) => p.close());
+  };
 }

@@ -1,11 +1,11 @@
 // One camera's moving picture with what was seen drawn over it. Pictures and boxes come on different ways and at
 // different times; they are joined by capture time, so that a box sits on its object.
 
-import type { Frame, Observation } from "./api";
+import type { Frame, Line, Observation, Point, Zone } from "./api";
 import { lastPart, millis } from "./dom";
+import { type Picture, Pictures } from "./pictures";
 import { live } from "./state";
 
-interface Picture { capture: number; bitmap: ImageBitmap; arrived: number }
 interface Seen { capture: number; observations: Observation[] }
 interface DrawnBox { id: string; class: string; x1: number; y1: number; x2: number; y2: number }
 
@@ -30,140 +30,110 @@ export class CameraView {
   shown = NaN;
   /** Why there is no picture. */
   trouble = "";
-  layers = { boxes: true, ids: true, trails: true };
+  layers = { boxes: true, ids: true, trails: true, rules: true };
+  zones: Zone[] = [];
+  lines: Line[] = [];
 
   private pictures: Picture[] = [];
   private seen: Seen[] = [];
   private current: Picture | undefined;
-  private closed = new AbortController();
-  private off: () => void;
-  private raf = 0;
+  private readonly offs: (() => void)[];
+  private due = 0;
 
-  constructor(private readonly camera: string) {
+  /** With several views, they share one source of pictures; a view without one opens its own. */
+  constructor(camera: string, source?: Pictures) {
+    const id = lastPart(camera);
     this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", `Live picture of camera ${lastPart(camera)}`);
-    this.canvas.dataset.camera = lastPart(camera);
-    this.off = live.on("frame", (f) => f?.camera === this.camera && this.add(f));
-    void this.receive();
-    const draw = (): void => {
-      if (this.closed.signal.aborted) return;
-      this.choose();
-      this.raf = requestAnimationFrame(draw);
-    };
-    this.raf = requestAnimationFrame(draw);
+    this.canvas.setAttribute("aria-label", `Live picture of camera ${id}`);
+    this.canvas.dataset.camera = id;
+    const own = source ?? new Pictures(() => ({ cameras: [id], rate: 15, width: 0 }));
+    this.offs = [
+      live.on("frame", (f) => f.camera === camera && this.add(f)),
+      own.on(id, (p) => this.take(p), (trouble) => (this.trouble = trouble)),
+      () => source ?? own.close(),
+    ];
   }
 
   close(): void {
-    this.closed.abort();
-    this.off();
-    cancelAnimationFrame(this.raf);
+    this.offs.forEach((off) => off());
+    cancelAnimationFrame(this.due);
     for (const p of this.pictures) p.bitmap.close();
     this.current?.bitmap.close();
     this.pictures = [];
     this.current = undefined;
   }
 
+  /** redraw draws the same picture again, with other layers. */
+  redraw(): void {
+    if (this.current) this.paint();
+  }
+
+  private take(p: Picture): void {
+    this.trouble = "";
+    this.pictures.push(p);
+    while (this.pictures.length > keptPictures) this.pictures.shift()!.bitmap.close();
+    this.soon();
+  }
+
   private add(f: Frame): void {
     this.seen.push({ capture: millis(f.captureTime), observations: f.observations ?? [] });
     if (this.seen.length > 1 && this.seen.at(-1)!.capture < this.seen.at(-2)!.capture) this.seen.sort((a, b) => a.capture - b.capture);
     if (this.seen.length > keptSeen) this.seen.shift();
+    if (this.pictures.length) this.soon();
   }
 
-  /** receive reads the stream of pictures for as long as the view lives. */
-  private async receive(): Promise<void> {
-    while (!this.closed.signal.aborted) {
-      try {
-        const answer = await fetch(`/live/${lastPart(this.camera)}/pictures`, { signal: this.closed.signal });
-        if (!answer.ok || !answer.body) throw new Error(`pictures: ${answer.status}`);
-        await this.read(answer.body.getReader());
-      } catch {
-        if (this.closed.signal.aborted) return;
-        this.trouble = "No pictures: the appliance does not answer.";
-      }
-      await new Promise((r) => setTimeout(r, 1000));
-    }
-  }
-
-  private async read(reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
-    let pending = new Uint8Array(0);
-    const need = async (n: number): Promise<Uint8Array | null> => {
-      while (pending.length < n) {
-        const { value, done } = await reader.read();
-        if (done) return null;
-        const joined = new Uint8Array(pending.length + value.length);
-        joined.set(pending);
-        joined.set(value, pending.length);
-        pending = joined;
-      }
-      const taken = pending.slice(0, n);
-      pending = pending.slice(n);
-      return taken;
-    };
-    for (;;) {
-      const sizes = await need(8);
-      if (!sizes) return;
-      const v = new DataView(sizes.buffer);
-      const head = await need(v.getUint32(0));
-      const jpeg = await need(v.getUint32(4));
-      if (!head || !jpeg) return;
-      const h = JSON.parse(new TextDecoder().decode(head)) as { capture: number; error?: string };
-      if (h.error !== undefined) {
-        this.trouble = h.error;
-        continue;
-      }
-      this.trouble = "";
-      const bitmap = await createImageBitmap(new Blob([jpeg as BlobPart], { type: "image/jpeg" }));
-      if (this.closed.signal.aborted) return bitmap.close();
-      this.pictures.push({ capture: h.capture, bitmap, arrived: performance.now() });
-      while (this.pictures.length > keptPictures) this.pictures.shift()!.bitmap.close();
-    }
+  private soon(): void {
+    this.due ||= requestAnimationFrame(() => {
+      this.due = 0;
+      this.choose();
+    });
   }
 
   /** choose shows the newest picture whose boxes are known, or one that has waited long enough. */
   private choose(): void {
     const known = this.seen.at(-1)?.capture ?? -Infinity;
     const now = performance.now();
-    let next = -1;
-    this.pictures.forEach((p, i) => {
-      if (p.capture <= known + 0.5 || now - p.arrived > patience) next = i;
-    });
-    if (next < 0) return;
-    for (const p of this.pictures.splice(0, next)) p.bitmap.close();
-    this.current?.bitmap.close();
-    this.current = this.pictures.shift();
-    this.shown = this.current!.capture;
-    this.paint();
+    const next = this.pictures.findLastIndex((p) => p.capture <= known + 0.5 || now - p.arrived > patience);
+    if (next >= 0) {
+      for (const p of this.pictures.splice(0, next)) p.bitmap.close();
+      this.current?.bitmap.close();
+      this.current = this.pictures.shift();
+      this.shown = this.current!.capture;
+      this.paint();
+    }
+    // What still waits is looked at again with the next picture, the next frame, or when its patience ends.
+    if (this.pictures.length) setTimeout(() => this.soon(), patience);
   }
 
   private paint(): void {
     const p = this.current!;
     const scale = window.devicePixelRatio || 1;
-    const width = Math.max(1, Math.round(this.canvas.clientWidth * scale)) || p.bitmap.width;
+    const width = Math.round(this.canvas.clientWidth * scale) || p.bitmap.width;
     const height = Math.round((width * p.bitmap.height) / p.bitmap.width);
     if (this.canvas.width !== width || this.canvas.height !== height) {
       this.canvas.width = width;
       this.canvas.height = height;
+      this.canvas.style.aspectRatio = `${p.bitmap.width} / ${p.bitmap.height}`;
     }
     const g = this.canvas.getContext("2d")!;
-    g.imageSmoothingQuality = "high";
     g.drawImage(p.bitmap, 0, 0, width, height);
-    const boxes = this.at(p.capture);
-    if (this.layers.trails) this.paintTrails(g, p.capture, boxes);
+    this.overlay(g, p.capture, scale);
+  }
+
+  /** overlay draws what was seen at a capture time, and tells what it drew. */
+  overlay(g: CanvasRenderingContext2D, capture: number, scale: number): void {
+    const boxes = this.at(capture);
+    if (this.layers.rules) this.paintRules(g, scale);
+    if (this.layers.trails) this.paintTrails(g, capture, boxes);
     if (this.layers.boxes) for (const b of boxes) this.paintBox(g, b, scale);
-    this.canvas.dispatchEvent(new CustomEvent("drawn", { detail: { capture: p.capture, boxes } }));
+    this.canvas.dispatchEvent(new CustomEvent("drawn", { detail: { capture, boxes } }));
   }
 
   /** at returns the boxes at a capture time: those seen then, or between the frames before and after it. */
   private at(capture: number): DrawnBox[] {
-    let before: Seen | undefined;
-    let after: Seen | undefined;
-    for (const s of this.seen) {
-      if (s.capture <= capture + 0.5) before = s;
-      else {
-        after = s;
-        break;
-      }
-    }
+    const i = this.seen.findLastIndex((s) => s.capture <= capture + 0.5);
+    const before = this.seen[i];
+    const after = this.seen[i + 1];
     if (!before || capture - before.capture > 400) return [];
     const t = after && after.capture - before.capture < 800 ? (capture - before.capture) / (after.capture - before.capture) : 0;
     return before.observations.map((o) => {
@@ -174,7 +144,7 @@ export class CameraView {
   }
 
   private paintBox(g: CanvasRenderingContext2D, b: DrawnBox, scale: number): void {
-    const { width, height } = this.canvas;
+    const { width, height } = g.canvas;
     const colour = colourOf(b.class);
     const [x, y, w, h] = [b.x1 * width, b.y1 * height, (b.x2 - b.x1) * width, (b.y2 - b.y1) * height];
     g.lineWidth = 2 * scale;
@@ -194,7 +164,7 @@ export class CameraView {
   }
 
   private paintTrails(g: CanvasRenderingContext2D, capture: number, boxes: DrawnBox[]): void {
-    const { width, height } = this.canvas;
+    const { width, height } = g.canvas;
     for (const b of boxes) {
       g.beginPath();
       let begun = false;
@@ -213,4 +183,56 @@ export class CameraView {
       g.stroke();
     }
   }
+
+  private paintRules(g: CanvasRenderingContext2D, scale: number): void {
+    const { width, height } = g.canvas;
+    const at = (p: Point): [number, number] => [(p.x ?? 0) * width, (p.y ?? 0) * height];
+    const name = (label: string, p: Point): void => {
+      g.font = `600 ${11 * scale}px system-ui, sans-serif`;
+      const [x, y] = at(p);
+      g.lineWidth = 3 * scale;
+      g.strokeStyle = "rgba(0,0,0,.7)";
+      g.strokeText(label, x + 4 * scale, y - 4 * scale);
+      g.fillStyle = "#fff";
+      g.fillText(label, x + 4 * scale, y - 4 * scale);
+    };
+    g.lineJoin = "round";
+    for (const z of this.zones) {
+      if (z.disabled || !z.polygon.length) continue;
+      g.beginPath();
+      z.polygon.forEach((p, i) => (i ? g.lineTo(...at(p)) : g.moveTo(...at(p))));
+      g.closePath();
+      g.fillStyle = "rgba(86,180,233,.14)";
+      g.fill();
+      g.lineWidth = 1.5 * scale;
+      g.strokeStyle = "#56b4e9";
+      g.stroke();
+      name(z.displayName || lastPart(z.name), z.polygon[0]!);
+    }
+    for (const l of this.lines) {
+      if (l.disabled) continue;
+      g.lineWidth = 2.5 * scale;
+      g.strokeStyle = g.fillStyle = "#f0e442";
+      g.beginPath();
+      g.moveTo(...at(l.start));
+      g.lineTo(...at(l.end));
+      g.stroke();
+      const [head, ...sides] = arrow(at(l.start), at(l.end), 14 * scale);
+      g.beginPath();
+      g.moveTo(...head);
+      for (const s of sides) g.lineTo(...s);
+      g.fill();
+      name(l.displayName || lastPart(l.name), l.start);
+    }
+  }
+}
+
+/** arrow is a triangle on the middle of a line, tip first, that points forward: from its left to its right as seen
+ * from its start towards its end. */
+export function arrow([x1, y1]: [number, number], [x2, y2]: [number, number], size: number): [[number, number], [number, number], [number, number]] {
+  const length = Math.hypot(x2 - x1, y2 - y1) || 1;
+  const [ux, uy] = [(x2 - x1) / length, (y2 - y1) / length];
+  // The picture's y goes down, so right of (ux, uy) is (-uy, ux).
+  const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
+  return [[mx - uy * size, my + ux * size], [mx - ux * size * 0.5, my - uy * size * 0.5], [mx + ux * size * 0.5, my + uy * size * 0.5]];
 }

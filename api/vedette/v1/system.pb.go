@@ -734,7 +734,9 @@ type System struct {
 	// What is kept, and how the disk is.
 	Storage *Storage `protobuf:"bytes,16,opt,name=storage,proto3" json:"storage,omitempty"`
 	// What the box does about having more to do than it can.
-	Load          *Load `protobuf:"bytes,20,opt,name=load,proto3" json:"load,omitempty"`
+	Load *Load `protobuf:"bytes,20,opt,name=load,proto3" json:"load,omitempty"`
+	// What the box did in the last seconds.
+	Sample        *BoxSample `protobuf:"bytes,6,opt,name=sample,proto3" json:"sample,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,6 +816,13 @@ func (x *System) GetStorage() *Storage {
 func (x *System) GetLoad() *Load {
 	if x != nil {
 		return x.Load
+	}
+	return nil
+}
+
+func (x *System) GetSample() *BoxSample {
+	if x != nil {
+		return x.Sample
 	}
 	return nil
 }
@@ -1654,6 +1663,541 @@ func (x *Process) GetRestarts() int64 {
 	return 0
 }
 
+type GetHistoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only samples from then on; unset: all that are kept.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// Only these cameras (cameras/{camera}); empty: every camera.
+	Cameras       []string `protobuf:"bytes,2,rep,name=cameras,proto3" json:"cameras,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryRequest) Reset() {
+	*x = GetHistoryRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryRequest) ProtoMessage() {}
+
+func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
+func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetHistoryRequest) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *GetHistoryRequest) GetCameras() []string {
+	if x != nil {
+		return x.Cameras
+	}
+	return nil
+}
+
+type GetHistoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Box           []*BoxSample           `protobuf:"bytes,1,rep,name=box,proto3" json:"box,omitempty"`
+	Cameras       []*CameraSample        `protobuf:"bytes,2,rep,name=cameras,proto3" json:"cameras,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryResponse) Reset() {
+	*x = GetHistoryResponse{}
+	mi := &file_vedette_v1_system_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryResponse) ProtoMessage() {}
+
+func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
+func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetHistoryResponse) GetBox() []*BoxSample {
+	if x != nil {
+		return x.Box
+	}
+	return nil
+}
+
+func (x *GetHistoryResponse) GetCameras() []*CameraSample {
+	if x != nil {
+		return x.Cameras
+	}
+	return nil
+}
+
+// A BoxSample is what the box spent since the sample before, and what it holds.
+type BoxSample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Share of all processors that was busy, 0 to 1.
+	Cpu              float64 `protobuf:"fixed64,2,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	Processors       int32   `protobuf:"varint,3,opt,name=processors,proto3" json:"processors,omitempty"`
+	MemoryBytes      int64   `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	MemoryTotalBytes int64   `protobuf:"varint,5,opt,name=memory_total_bytes,json=memoryTotalBytes,proto3" json:"memory_total_bytes,omitempty"`
+	// Of the file system that holds the data directory.
+	DiskFreeBytes  int64 `protobuf:"varint,6,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
+	DiskTotalBytes int64 `protobuf:"varint,7,opt,name=disk_total_bytes,json=diskTotalBytes,proto3" json:"disk_total_bytes,omitempty"`
+	// What the store takes of it.
+	StoreBytes int64            `protobuf:"varint,8,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
+	Processes  []*ProcessSample `protobuf:"bytes,9,rep,name=processes,proto3" json:"processes,omitempty"`
+	Gpus       []*GpuSample     `protobuf:"bytes,10,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// Requests that wait in the inference sidecar; unset: not known.
+	PendingRequests *int64 `protobuf:"varint,11,opt,name=pending_requests,json=pendingRequests,proto3,oneof" json:"pending_requests,omitempty"`
+	// Objects, tracks and events that wait to be committed.
+	PendingCommits int64 `protobuf:"varint,12,opt,name=pending_commits,json=pendingCommits,proto3" json:"pending_commits,omitempty"`
+	// How long the stages of a frame took since the sample before; stages nothing passed are left out.
+	Stages        []*StageSample `protobuf:"bytes,13,rep,name=stages,proto3" json:"stages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoxSample) Reset() {
+	*x = BoxSample{}
+	mi := &file_vedette_v1_system_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxSample) ProtoMessage() {}
+
+func (x *BoxSample) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxSample.ProtoReflect.Descriptor instead.
+func (*BoxSample) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *BoxSample) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *BoxSample) GetCpu() float64 {
+	if x != nil {
+		return x.Cpu
+	}
+	return 0
+}
+
+func (x *BoxSample) GetProcessors() int32 {
+	if x != nil {
+		return x.Processors
+	}
+	return 0
+}
+
+func (x *BoxSample) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *BoxSample) GetMemoryTotalBytes() int64 {
+	if x != nil {
+		return x.MemoryTotalBytes
+	}
+	return 0
+}
+
+func (x *BoxSample) GetDiskFreeBytes() int64 {
+	if x != nil {
+		return x.DiskFreeBytes
+	}
+	return 0
+}
+
+func (x *BoxSample) GetDiskTotalBytes() int64 {
+	if x != nil {
+		return x.DiskTotalBytes
+	}
+	return 0
+}
+
+func (x *BoxSample) GetStoreBytes() int64 {
+	if x != nil {
+		return x.StoreBytes
+	}
+	return 0
+}
+
+func (x *BoxSample) GetProcesses() []*ProcessSample {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+func (x *BoxSample) GetGpus() []*GpuSample {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *BoxSample) GetPendingRequests() int64 {
+	if x != nil && x.PendingRequests != nil {
+		return *x.PendingRequests
+	}
+	return 0
+}
+
+func (x *BoxSample) GetPendingCommits() int64 {
+	if x != nil {
+		return x.PendingCommits
+	}
+	return 0
+}
+
+func (x *BoxSample) GetStages() []*StageSample {
+	if x != nil {
+		return x.Stages
+	}
+	return nil
+}
+
+// A ProcessSample is what one process of the box takes.
+type ProcessSample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// vedette, vedette-ingest or vedette-infer.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Processors it kept busy: 1 is one of them whole.
+	Cpu           float64 `protobuf:"fixed64,2,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	ResidentBytes int64   `protobuf:"varint,3,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessSample) Reset() {
+	*x = ProcessSample{}
+	mi := &file_vedette_v1_system_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessSample) ProtoMessage() {}
+
+func (x *ProcessSample) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessSample.ProtoReflect.Descriptor instead.
+func (*ProcessSample) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ProcessSample) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ProcessSample) GetCpu() float64 {
+	if x != nil {
+		return x.Cpu
+	}
+	return 0
+}
+
+func (x *ProcessSample) GetResidentBytes() int64 {
+	if x != nil {
+		return x.ResidentBytes
+	}
+	return 0
+}
+
+// A GpuSample is what one GPU does.
+type GpuSample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 0 to 1.
+	Utilization      float64 `protobuf:"fixed64,2,opt,name=utilization,proto3" json:"utilization,omitempty"`
+	MemoryUsedBytes  int64   `protobuf:"varint,3,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
+	MemoryTotalBytes int64   `protobuf:"varint,4,opt,name=memory_total_bytes,json=memoryTotalBytes,proto3" json:"memory_total_bytes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *GpuSample) Reset() {
+	*x = GpuSample{}
+	mi := &file_vedette_v1_system_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuSample) ProtoMessage() {}
+
+func (x *GpuSample) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuSample.ProtoReflect.Descriptor instead.
+func (*GpuSample) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GpuSample) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GpuSample) GetUtilization() float64 {
+	if x != nil {
+		return x.Utilization
+	}
+	return 0
+}
+
+func (x *GpuSample) GetMemoryUsedBytes() int64 {
+	if x != nil {
+		return x.MemoryUsedBytes
+	}
+	return 0
+}
+
+func (x *GpuSample) GetMemoryTotalBytes() int64 {
+	if x != nil {
+		return x.MemoryTotalBytes
+	}
+	return 0
+}
+
+// A StageSample is how long the frames of all cameras spent in one stage.
+type StageSample struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Stage       string                 `protobuf:"bytes,1,opt,name=stage,proto3" json:"stage,omitempty"`
+	MeanSeconds float64                `protobuf:"fixed64,2,opt,name=mean_seconds,json=meanSeconds,proto3" json:"mean_seconds,omitempty"`
+	// 99 of 100 took at most this; at a bound of the histogram it comes from.
+	P99Seconds    float64 `protobuf:"fixed64,3,opt,name=p99_seconds,json=p99Seconds,proto3" json:"p99_seconds,omitempty"`
+	Frames        int64   `protobuf:"varint,4,opt,name=frames,proto3" json:"frames,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageSample) Reset() {
+	*x = StageSample{}
+	mi := &file_vedette_v1_system_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageSample) ProtoMessage() {}
+
+func (x *StageSample) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageSample.ProtoReflect.Descriptor instead.
+func (*StageSample) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StageSample) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *StageSample) GetMeanSeconds() float64 {
+	if x != nil {
+		return x.MeanSeconds
+	}
+	return 0
+}
+
+func (x *StageSample) GetP99Seconds() float64 {
+	if x != nil {
+		return x.P99Seconds
+	}
+	return 0
+}
+
+func (x *StageSample) GetFrames() int64 {
+	if x != nil {
+		return x.Frames
+	}
+	return 0
+}
+
+// A CameraSample is what one camera did since the sample before.
+type CameraSample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// cameras/{camera}
+	Camera      string                 `protobuf:"bytes,1,opt,name=camera,proto3" json:"camera,omitempty"`
+	Time        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	ReceivedFps float64                `protobuf:"fixed64,3,opt,name=received_fps,json=receivedFps,proto3" json:"received_fps,omitempty"`
+	AnalysedFps float64                `protobuf:"fixed64,4,opt,name=analysed_fps,json=analysedFps,proto3" json:"analysed_fps,omitempty"`
+	// Pictures a second that were not analysed.
+	DroppedFps    float64 `protobuf:"fixed64,5,opt,name=dropped_fps,json=droppedFps,proto3" json:"dropped_fps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CameraSample) Reset() {
+	*x = CameraSample{}
+	mi := &file_vedette_v1_system_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CameraSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CameraSample) ProtoMessage() {}
+
+func (x *CameraSample) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CameraSample.ProtoReflect.Descriptor instead.
+func (*CameraSample) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CameraSample) GetCamera() string {
+	if x != nil {
+		return x.Camera
+	}
+	return ""
+}
+
+func (x *CameraSample) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *CameraSample) GetReceivedFps() float64 {
+	if x != nil {
+		return x.ReceivedFps
+	}
+	return 0
+}
+
+func (x *CameraSample) GetAnalysedFps() float64 {
+	if x != nil {
+		return x.AnalysedFps
+	}
+	return 0
+}
+
+func (x *CameraSample) GetDroppedFps() float64 {
+	if x != nil {
+		return x.DroppedFps
+	}
+	return 0
+}
+
 var File_vedette_v1_system_proto protoreflect.FileDescriptor
 
 const file_vedette_v1_system_proto_rawDesc = "" +
@@ -1700,7 +2244,7 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x06height\x18\x03 \x01(\x05R\x06height\x12@\n" +
 	"\x0eprocessor_time\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rprocessorTime\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\x03R\x06frames\"\x12\n" +
-	"\x10GetSystemRequest\"\xb6\x02\n" +
+	"\x10GetSystemRequest\"\xe5\x02\n" +
 	"\x06System\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -1710,7 +2254,8 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"serverTime\x12\x12\n" +
 	"\x04demo\x18\x05 \x01(\bR\x04demo\x12-\n" +
 	"\astorage\x18\x10 \x01(\v2\x13.vedette.v1.StorageR\astorage\x12$\n" +
-	"\x04load\x18\x14 \x01(\v2\x10.vedette.v1.LoadR\x04load\"\xfb\x01\n" +
+	"\x04load\x18\x14 \x01(\v2\x10.vedette.v1.LoadR\x04load\x12-\n" +
+	"\x06sample\x18\x06 \x01(\v2\x15.vedette.v1.BoxSampleR\x06sample\"\xfb\x01\n" +
 	"\x04Load\x12+\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x15.vedette.v1.LoadLevelR\x05level\x129\n" +
 	"\n" +
@@ -1779,7 +2324,55 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x129\n" +
 	"\n" +
 	"since_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tsinceTime\x12\x1a\n" +
-	"\brestarts\x18\x06 \x01(\x03R\brestarts*\x85\x01\n" +
+	"\brestarts\x18\x06 \x01(\x03R\brestarts\"h\n" +
+	"\x11GetHistoryRequest\x129\n" +
+	"\n" +
+	"start_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12\x18\n" +
+	"\acameras\x18\x02 \x03(\tR\acameras\"q\n" +
+	"\x12GetHistoryResponse\x12'\n" +
+	"\x03box\x18\x01 \x03(\v2\x15.vedette.v1.BoxSampleR\x03box\x122\n" +
+	"\acameras\x18\x02 \x03(\v2\x18.vedette.v1.CameraSampleR\acameras\"\xb4\x04\n" +
+	"\tBoxSample\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x10\n" +
+	"\x03cpu\x18\x02 \x01(\x01R\x03cpu\x12\x1e\n" +
+	"\n" +
+	"processors\x18\x03 \x01(\x05R\n" +
+	"processors\x12!\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12,\n" +
+	"\x12memory_total_bytes\x18\x05 \x01(\x03R\x10memoryTotalBytes\x12&\n" +
+	"\x0fdisk_free_bytes\x18\x06 \x01(\x03R\rdiskFreeBytes\x12(\n" +
+	"\x10disk_total_bytes\x18\a \x01(\x03R\x0ediskTotalBytes\x12\x1f\n" +
+	"\vstore_bytes\x18\b \x01(\x03R\n" +
+	"storeBytes\x127\n" +
+	"\tprocesses\x18\t \x03(\v2\x19.vedette.v1.ProcessSampleR\tprocesses\x12)\n" +
+	"\x04gpus\x18\n" +
+	" \x03(\v2\x15.vedette.v1.GpuSampleR\x04gpus\x12.\n" +
+	"\x10pending_requests\x18\v \x01(\x03H\x00R\x0fpendingRequests\x88\x01\x01\x12'\n" +
+	"\x0fpending_commits\x18\f \x01(\x03R\x0ependingCommits\x12/\n" +
+	"\x06stages\x18\r \x03(\v2\x17.vedette.v1.StageSampleR\x06stagesB\x13\n" +
+	"\x11_pending_requests\"\\\n" +
+	"\rProcessSample\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03cpu\x18\x02 \x01(\x01R\x03cpu\x12%\n" +
+	"\x0eresident_bytes\x18\x03 \x01(\x03R\rresidentBytes\"\x9b\x01\n" +
+	"\tGpuSample\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vutilization\x18\x02 \x01(\x01R\vutilization\x12*\n" +
+	"\x11memory_used_bytes\x18\x03 \x01(\x03R\x0fmemoryUsedBytes\x12,\n" +
+	"\x12memory_total_bytes\x18\x04 \x01(\x03R\x10memoryTotalBytes\"\x7f\n" +
+	"\vStageSample\x12\x14\n" +
+	"\x05stage\x18\x01 \x01(\tR\x05stage\x12!\n" +
+	"\fmean_seconds\x18\x02 \x01(\x01R\vmeanSeconds\x12\x1f\n" +
+	"\vp99_seconds\x18\x03 \x01(\x01R\n" +
+	"p99Seconds\x12\x16\n" +
+	"\x06frames\x18\x04 \x01(\x03R\x06frames\"\xbd\x01\n" +
+	"\fCameraSample\x12\x16\n" +
+	"\x06camera\x18\x01 \x01(\tR\x06camera\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12!\n" +
+	"\freceived_fps\x18\x03 \x01(\x01R\vreceivedFps\x12!\n" +
+	"\fanalysed_fps\x18\x04 \x01(\x01R\vanalysedFps\x12\x1f\n" +
+	"\vdropped_fps\x18\x05 \x01(\x01R\n" +
+	"droppedFps*\x85\x01\n" +
 	"\tLoadLevel\x12\x1a\n" +
 	"\x16LOAD_LEVEL_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOAD_LEVEL_NORMAL\x10\x01\x12\x16\n" +
@@ -1797,10 +2390,12 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x16PROCESS_STATE_STARTING\x10\x01\x12\x17\n" +
 	"\x13PROCESS_STATE_READY\x10\x02\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNAVAILABLE\x10\x03\x12\x1b\n" +
-	"\x17PROCESS_STATE_UPGRADING\x10\x042\xe5\x05\n" +
+	"\x17PROCESS_STATE_UPGRADING\x10\x042\xce\x06\n" +
 	"\rSystemService\x12Q\n" +
 	"\tGetSystem\x12\x1c.vedette.v1.GetSystemRequest\x1a\x12.vedette.v1.System\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/system\x12`\n" +
+	"/v1/system\x12g\n" +
+	"\n" +
+	"GetHistory\x12\x1d.vedette.v1.GetHistoryRequest\x1a\x1e.vedette.v1.GetHistoryResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/system/history\x12`\n" +
 	"\vGetCapacity\x12\x1e.vedette.v1.GetCapacityRequest\x1a\x14.vedette.v1.Capacity\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/system/capacity\x12s\n" +
 	"\x0fMeasureCapacity\x12\".vedette.v1.MeasureCapacityRequest\x1a\x14.vedette.v1.Capacity\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/system/capacity:measure\x12w\n" +
 	"\x10ListAuditEntries\x12#.vedette.v1.ListAuditEntriesRequest\x1a$.vedette.v1.ListAuditEntriesResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/auditEntries\x12[\n" +
@@ -1821,7 +2416,7 @@ func file_vedette_v1_system_proto_rawDescGZIP() []byte {
 }
 
 var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_vedette_v1_system_proto_goTypes = []any{
 	(LoadLevel)(0),                   // 0: vedette.v1.LoadLevel
 	(DiskPressure)(0),                // 1: vedette.v1.DiskPressure
@@ -1846,52 +2441,70 @@ var file_vedette_v1_system_proto_goTypes = []any{
 	(*DeleteBackupRequest)(nil),      // 20: vedette.v1.DeleteBackupRequest
 	(*DeleteBackupResponse)(nil),     // 21: vedette.v1.DeleteBackupResponse
 	(*Process)(nil),                  // 22: vedette.v1.Process
-	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 24: google.protobuf.Duration
+	(*GetHistoryRequest)(nil),        // 23: vedette.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),       // 24: vedette.v1.GetHistoryResponse
+	(*BoxSample)(nil),                // 25: vedette.v1.BoxSample
+	(*ProcessSample)(nil),            // 26: vedette.v1.ProcessSample
+	(*GpuSample)(nil),                // 27: vedette.v1.GpuSample
+	(*StageSample)(nil),              // 28: vedette.v1.StageSample
+	(*CameraSample)(nil),             // 29: vedette.v1.CameraSample
+	(*timestamppb.Timestamp)(nil),    // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 31: google.protobuf.Duration
 }
 var file_vedette_v1_system_proto_depIdxs = []int32{
-	23, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
+	30, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
 	6,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
 	8,  // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
-	24, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
+	31, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
 	7,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
-	24, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
-	24, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
-	23, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
+	31, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
+	31, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
+	30, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
 	22, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
-	23, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
+	30, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
 	12, // 10: vedette.v1.System.storage:type_name -> vedette.v1.Storage
 	11, // 11: vedette.v1.System.load:type_name -> vedette.v1.Load
-	0,  // 12: vedette.v1.Load.level:type_name -> vedette.v1.LoadLevel
-	23, // 13: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
-	1,  // 14: vedette.v1.Storage.pressure:type_name -> vedette.v1.DiskPressure
-	23, // 15: vedette.v1.Storage.oldest_time:type_name -> google.protobuf.Timestamp
-	23, // 16: vedette.v1.Storage.last_commit_time:type_name -> google.protobuf.Timestamp
-	15, // 17: vedette.v1.ListAuditEntriesResponse.audit_entries:type_name -> vedette.v1.AuditEntry
-	23, // 18: vedette.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	23, // 19: vedette.v1.Backup.create_time:type_name -> google.protobuf.Timestamp
-	17, // 20: vedette.v1.ListBackupsResponse.backups:type_name -> vedette.v1.Backup
-	2,  // 21: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
-	23, // 22: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
-	9,  // 23: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
-	3,  // 24: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
-	4,  // 25: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
-	13, // 26: vedette.v1.SystemService.ListAuditEntries:input_type -> vedette.v1.ListAuditEntriesRequest
-	16, // 27: vedette.v1.SystemService.CreateBackup:input_type -> vedette.v1.CreateBackupRequest
-	18, // 28: vedette.v1.SystemService.ListBackups:input_type -> vedette.v1.ListBackupsRequest
-	20, // 29: vedette.v1.SystemService.DeleteBackup:input_type -> vedette.v1.DeleteBackupRequest
-	10, // 30: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
-	5,  // 31: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
-	5,  // 32: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
-	14, // 33: vedette.v1.SystemService.ListAuditEntries:output_type -> vedette.v1.ListAuditEntriesResponse
-	17, // 34: vedette.v1.SystemService.CreateBackup:output_type -> vedette.v1.Backup
-	19, // 35: vedette.v1.SystemService.ListBackups:output_type -> vedette.v1.ListBackupsResponse
-	21, // 36: vedette.v1.SystemService.DeleteBackup:output_type -> vedette.v1.DeleteBackupResponse
-	30, // [30:37] is the sub-list for method output_type
-	23, // [23:30] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	25, // 12: vedette.v1.System.sample:type_name -> vedette.v1.BoxSample
+	0,  // 13: vedette.v1.Load.level:type_name -> vedette.v1.LoadLevel
+	30, // 14: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
+	1,  // 15: vedette.v1.Storage.pressure:type_name -> vedette.v1.DiskPressure
+	30, // 16: vedette.v1.Storage.oldest_time:type_name -> google.protobuf.Timestamp
+	30, // 17: vedette.v1.Storage.last_commit_time:type_name -> google.protobuf.Timestamp
+	15, // 18: vedette.v1.ListAuditEntriesResponse.audit_entries:type_name -> vedette.v1.AuditEntry
+	30, // 19: vedette.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	30, // 20: vedette.v1.Backup.create_time:type_name -> google.protobuf.Timestamp
+	17, // 21: vedette.v1.ListBackupsResponse.backups:type_name -> vedette.v1.Backup
+	2,  // 22: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
+	30, // 23: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
+	30, // 24: vedette.v1.GetHistoryRequest.start_time:type_name -> google.protobuf.Timestamp
+	25, // 25: vedette.v1.GetHistoryResponse.box:type_name -> vedette.v1.BoxSample
+	29, // 26: vedette.v1.GetHistoryResponse.cameras:type_name -> vedette.v1.CameraSample
+	30, // 27: vedette.v1.BoxSample.time:type_name -> google.protobuf.Timestamp
+	26, // 28: vedette.v1.BoxSample.processes:type_name -> vedette.v1.ProcessSample
+	27, // 29: vedette.v1.BoxSample.gpus:type_name -> vedette.v1.GpuSample
+	28, // 30: vedette.v1.BoxSample.stages:type_name -> vedette.v1.StageSample
+	30, // 31: vedette.v1.CameraSample.time:type_name -> google.protobuf.Timestamp
+	9,  // 32: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
+	23, // 33: vedette.v1.SystemService.GetHistory:input_type -> vedette.v1.GetHistoryRequest
+	3,  // 34: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
+	4,  // 35: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
+	13, // 36: vedette.v1.SystemService.ListAuditEntries:input_type -> vedette.v1.ListAuditEntriesRequest
+	16, // 37: vedette.v1.SystemService.CreateBackup:input_type -> vedette.v1.CreateBackupRequest
+	18, // 38: vedette.v1.SystemService.ListBackups:input_type -> vedette.v1.ListBackupsRequest
+	20, // 39: vedette.v1.SystemService.DeleteBackup:input_type -> vedette.v1.DeleteBackupRequest
+	10, // 40: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
+	24, // 41: vedette.v1.SystemService.GetHistory:output_type -> vedette.v1.GetHistoryResponse
+	5,  // 42: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
+	5,  // 43: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
+	14, // 44: vedette.v1.SystemService.ListAuditEntries:output_type -> vedette.v1.ListAuditEntriesResponse
+	17, // 45: vedette.v1.SystemService.CreateBackup:output_type -> vedette.v1.Backup
+	19, // 46: vedette.v1.SystemService.ListBackups:output_type -> vedette.v1.ListBackupsResponse
+	21, // 47: vedette.v1.SystemService.DeleteBackup:output_type -> vedette.v1.DeleteBackupResponse
+	40, // [40:48] is the sub-list for method output_type
+	32, // [32:40] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_system_proto_init() }
@@ -1899,13 +2512,14 @@ func file_vedette_v1_system_proto_init() {
 	if File_vedette_v1_system_proto != nil {
 		return
 	}
+	file_vedette_v1_system_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_system_proto_rawDesc), len(file_vedette_v1_system_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   20,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

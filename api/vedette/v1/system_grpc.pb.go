@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	SystemService_GetSystem_FullMethodName        = "/vedette.v1.SystemService/GetSystem"
+	SystemService_GetHistory_FullMethodName       = "/vedette.v1.SystemService/GetHistory"
 	SystemService_GetCapacity_FullMethodName      = "/vedette.v1.SystemService/GetCapacity"
 	SystemService_MeasureCapacity_FullMethodName  = "/vedette.v1.SystemService/MeasureCapacity"
 	SystemService_ListAuditEntries_FullMethodName = "/vedette.v1.SystemService/ListAuditEntries"
@@ -36,6 +37,9 @@ const (
 type SystemServiceClient interface {
 	// GetSystem returns versions, processes and addresses.
 	GetSystem(ctx context.Context, in *GetSystemRequest, opts ...grpc.CallOption) (*System, error)
+	// GetHistory returns what the box and its cameras did lately, sample by sample, oldest first. It is kept in memory:
+	// half an hour at most, and nothing from before the appliance started.
+	GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error)
 	// GetCapacity tells what this box can analyse, measured on itself, what is used of it, and how many cameras more fit.
 	GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*Capacity, error)
 	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
@@ -64,6 +68,16 @@ func (c *systemServiceClient) GetSystem(ctx context.Context, in *GetSystemReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(System)
 	err := c.cc.Invoke(ctx, SystemService_GetSystem_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetHistoryResponse)
+	err := c.cc.Invoke(ctx, SystemService_GetHistory_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +152,9 @@ func (c *systemServiceClient) DeleteBackup(ctx context.Context, in *DeleteBackup
 type SystemServiceServer interface {
 	// GetSystem returns versions, processes and addresses.
 	GetSystem(context.Context, *GetSystemRequest) (*System, error)
+	// GetHistory returns what the box and its cameras did lately, sample by sample, oldest first. It is kept in memory:
+	// half an hour at most, and nothing from before the appliance started.
+	GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error)
 	// GetCapacity tells what this box can analyse, measured on itself, what is used of it, and how many cameras more fit.
 	GetCapacity(context.Context, *GetCapacityRequest) (*Capacity, error)
 	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
@@ -164,6 +181,9 @@ type UnimplementedSystemServiceServer struct{}
 
 func (UnimplementedSystemServiceServer) GetSystem(context.Context, *GetSystemRequest) (*System, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSystem not implemented")
+}
+func (UnimplementedSystemServiceServer) GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetHistory not implemented")
 }
 func (UnimplementedSystemServiceServer) GetCapacity(context.Context, *GetCapacityRequest) (*Capacity, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCapacity not implemented")
@@ -218,6 +238,24 @@ func _SystemService_GetSystem_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SystemServiceServer).GetSystem(ctx, req.(*GetSystemRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_GetHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).GetHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_GetHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).GetHistory(ctx, req.(*GetHistoryRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -340,6 +378,10 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetSystem",
 			Handler:    _SystemService_GetSystem_Handler,
+		},
+		{
+			MethodName: "GetHistory",
+			Handler:    _SystemService_GetHistory_Handler,
 		},
 		{
 			MethodName: "GetCapacity",

@@ -1,0 +1,91 @@
+// How often lines were crossed and zones entered, as plots and as a table to take along.
+
+import { ask, type Count } from "./api";
+import { el, fill, lastPart, millis, nothing, table } from "./dom";
+import { Plot } from "./plot";
+import { live } from "./state";
+import { loadRules } from "./zones";
+
+const spans: { label: string; minutes: number; bucket: number }[] = [
+  { label: "last hour, by minute", minutes: 60, bucket: 60 }, { label: "last 6 hours, by 10 minutes", minutes: 360, bucket: 600 },
+  { label: "last day, by hour", minutes: 1440, bucket: 3600 }, { label: "last week, by day", minutes: 7 * 1440, bucket: 86400 },
+];
+
+const what = (c: Count): string => [c.type === "zone_entered" ? "entered" : c.direction, c.class].filter(Boolean).join(" ");
+
+export function countsScreen(main: HTMLElement, id: string): () => void {
+  const camera = el("select", { "aria-label": "Camera", onchange: () => (location.hash = `#/counts/${camera.value}`) });
+  const period = el("select", { "aria-label": "Time", onchange: () => void load() }, ...spans.map((s, i) => el("option", { value: i, selected: i === 0 }, s.label)));
+  const plots = el("div", { class: "cards" });
+  const body = el("tbody");
+  const fault = el("p", { class: "answer bad", role: "status" });
+  const download = el("a", { class: "button", download: "counts.csv", hidden: true }, "Download as CSV");
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  let drawn: Plot[] = [];
+  fill(main, el("h1", {}, "Counts"),
+    el("div", { class: "filters" }, camera, period, download, el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("span", { class: "meaning" }, `Times in ${zone}`)),
+    fault, plots, el("h2", {}, "In numbers"),
+    table("Counts", [["From", "Begin of the bucket"], ["Rule", "Line or zone"], ["What", "Direction of a crossing, and the class"], ["Times", "Objects that crossed or entered in the bucket"]], body));
+
+  const load = async (): Promise<void> => {
+    if (!id) return;
+    const { minutes, bucket } = spans[Number(period.value)]!;
+    const end = live.now();
+    const q = new URLSearchParams({ startTime: new Date(end - minutes * 60000).toISOString(), endTime: new Date(end + 1000).toISOString(), bucket: `${bucket}s`, timeZone: zone });
+    try {
+      const [{ counts = [] }, { zones, lines }] = await Promise.all([ask<{ counts?: Count[] }>("GET", `/v1/cameras/${id}/counts?${q.toString()}`), loadRules(`cameras/${id}`)]);
+      fill(fault);
+      draw(counts, bucket, end - minutes * 60000, end, [...lines, ...zones].map((r) => ({ name: r.name, title: r.displayName || lastPart(r.name) })));
+    } catch (e) {
+      fill(fault, (e as Error).message);
+    }
+  };
+  const draw = (counts: Count[], bucket: number, from: number, to: number, rules: { name: string; title: string }[]): void => {
+    const times: number[] = [];
+    // Buckets begin where the API's do: the ones it returns, and the empty ones between them.
+    const phase = counts[0] ? (millis(counts[0].startTime) / 1000) % bucket : 0;
+    for (let t = Math.floor((from / 1000 - phase) / bucket) * bucket + phase; t < to / 1000; t += bucket) times.push(t);
+    drawn.forEach((p) => p.close());
+    drawn = [];
+    for (const c of counts) if (!rules.some((r) => r.name === c.rule)) rules.push({ name: c.rule, title: `${lastPart(c.rule)} (deleted)` });
+    fill(plots, ...rules.map((r) => {
+      const mine = counts.filter((c) => c.rule === r.name);
+      const labels = [...new Set(mine.map(what))].sort();
+      const p = new Plot(r.title, r.name.includes("/lines/") ? "Objects that crossed the line, by direction and class" : "Objects that entered the zone, by class", (v) => `${Math.round(v)}×`, "bars", "Nothing counted in that time.");
+      drawn.push(p);
+      p.show({
+        times: labels.length ? times : [],
+        series: labels.map((label) => ({ label, values: times.map((t) => mine.filter((c) => what(c) === label && Math.abs(millis(c.startTime) / 1000 - t) < bucket / 2).reduce((n, c) => n + Number(c.count), 0)) })),
+      });
+      return p.root;
+    }));
+    if (!rules.length) fill(plots, el("div", { class: "welcome" }, el("h2", {}, "Nothing is counted on this camera yet"), el("p", {}, "Draw a line where objects pass, or a zone they enter; counting begins with the next picture."), el("a", { class: "button main", href: `#/zones/${id}` }, "Draw a line or zone")));
+    const newest = [...counts].reverse();
+    fill(body, ...(newest.length ? newest.map((c) => el("tr", {}, el("td", { class: "time" }, new Date(c.startTime).toLocaleString()), el("td", {}, lastPart(c.rule)), el("td", {}, what(c)), el("td", {}, c.count))) : [nothing(4, "Nothing was counted in that time. Choose a longer one, or look whether the rule is where objects pass.")]));
+    const rows = [["start", "rule", "type", "direction", "class", "count"], ...counts.map((c) => [c.startTime, c.rule, c.type, c.direction ?? "", c.class ?? "", c.count])];
+    if (download.href) URL.revokeObjectURL(download.href);
+    download.href = URL.createObjectURL(new Blob([rows.map((r) => r.map((v) => (/[",\n]/.test(v) ? `"${v.replaceAll('"', '""')}"` : v)).join(",")).join("\n") + "\n"], { type: "text/csv" }));
+    download.hidden = counts.length === 0;
+  };
+  const cameras = (): void => {
+    const all = [...live.cameras.keys()].map(lastPart).sort();
+    if (!id && all[0]) return void location.replace(`#/counts/${all[0]}`);
+    if (!all.length && live.synced) fill(plots, el("div", { class: "welcome" }, el("h2", {}, "No camera yet"), el("a", { class: "button main", href: "#/add" }, "Add the first camera")));
+    if ([...camera.options].map((o) => o.value).join() !== all.join()) fill(camera, ...all.map((c) => el("option", { value: c, selected: c === id }, live.cameras.get(`cameras/${c}`)?.displayName || c)));
+  };
+  cameras();
+  void load();
+  let due = 0;
+  const offs = [live.on("cameras", cameras), live.on("events", (e) => {
+    if (due || (e && (e.camera !== `cameras/${id}` || !["line_crossed", "zone_entered"].includes(e.type)))) return;
+    due = window.setTimeout(() => {
+      due = 0;
+      void load();
+    }, 1000);
+  })];
+  return () => {
+    offs.forEach((off) => off());
+    clearTimeout(due);
+    drawn.forEach((p) => p.close());
+  };
+}

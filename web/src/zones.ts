@@ -1,0 +1,225 @@
+// The editor of a camera's zones and lines.
+
+import { ask, type Line, Refusal, type Zone } from "./api";
+import { el, fill, lastPart, text } from "./dom";
+import { Drawing, type Editor, keys } from "./drawing";
+import { note } from "./notes";
+import { Replay } from "./replay";
+import { edited, fault, History, mask, resource, same, type Shape } from "./shapes";
+import { live } from "./state";
+import { CameraView } from "./view";
+
+const classes = ["person", "bicycle", "car", "motorcycle", "bus", "truck"];
+
+const field = (label: string, hint: string, input: HTMLElement): HTMLElement => el("label", { class: "field" }, el("span", {}, label), input, hint ? el("small", {}, hint) : null);
+
+/** loadRules reads the zones and lines of a camera. */
+export async function loadRules(camera: string): Promise<{ zones: Zone[]; lines: Line[] }> {
+  const [z, l] = await Promise.all([ask<{ zones?: Zone[] }>("GET", `/v1/${camera}/zones?pageSize=1000`), ask<{ lines?: Line[] }>("GET", `/v1/${camera}/lines?pageSize=1000`)]);
+  return { zones: z.zones ?? [], lines: l.lines ?? [] };
+}
+
+export function zonesScreen(main: HTMLElement, id: string): () => void {
+  const camera = `cameras/${id}`;
+  const view = new CameraView(camera);
+  view.layers = { boxes: true, ids: false, trails: true, rules: false };
+  let removed: Shape[] = [];
+  let history = new History([]);
+  const counted = new Map<string, number>();
+
+  const title = el("h1", {}, `Zones and lines of ${id}`);
+  const status = el("p", { class: "status", role: "status", "aria-live": "polite" });
+  const list = el("ul", { class: "shapes" });
+  const form = el("form", { class: "panel", onsubmit: (e) => e.preventDefault() });
+  const answer = el("p", { class: "answer bad", role: "alert" });
+  const save = el("button", { type: "button", class: "main", onclick: () => void store() }, "Save");
+  const undo = el("button", { type: "button", onclick: () => travel("undo"), title: "Ctrl+Z" }, "Undo");
+  const redo = el("button", { type: "button", onclick: () => travel("redo"), title: "Ctrl+Shift+Z" }, "Redo");
+  const newZone = el("button", { type: "button", onclick: () => (drawing.drawing === "zone" ? drawing.cancel() : drawing.begin("zone")) }, "Draw a zone");
+  const newLine = el("button", { type: "button", onclick: () => (drawing.drawing === "line" ? drawing.cancel() : drawing.begin("line")) }, "Draw a line");
+
+  const editor: Editor = {
+    shapes: [], selected: -1,
+    changed: () => refresh(),
+    done: () => {
+      history.keep(editor.shapes);
+      drawing.redraw();
+      refresh();
+      showForm();
+    },
+    say: (message) => text(status, message),
+    freeId: (kind) => {
+      for (let n = 1; ; n++) if (![...editor.shapes, ...removed].some((s) => s.kind === kind && s.id === `${kind}-${n}`)) return `${kind}-${n}`;
+    },
+  };
+  const drawing = new Drawing(editor);
+  const flash = (rule: string): void => {
+    const i = editor.shapes.findIndex((s) => s.id === rule);
+    for (const e of drawing.root.querySelectorAll(`.shape[data-shape="${i}"]`)) {
+      e.classList.remove("fires");
+      void (e as SVGElement).getBoundingClientRect(); // begins the animation again
+      e.classList.add("fires");
+    }
+  };
+  const replay = new Replay(camera, () => editor.shapes, flash, (on) => {
+    picture.classList.toggle("replaying", on);
+    view.layers.boxes = view.layers.trails = !on;
+  });
+  const picture = el("div", { class: "picture edit" }, view.canvas, replay.canvas, el("p", { class: "recorded" }, "Recorded tracks, not live"));
+  picture.append(drawing.root);
+  fill(main, el("p", { class: "crumbs" }, el("a", { href: `#/camera/${id}` }, `‹ ${id}`)), title,
+    el("div", { class: "columns" },
+      el("section", {}, el("div", { class: "buttons" }, newZone, newLine, undo, redo, save), picture, replay.bar, status, keys(), replay.panel),
+      el("section", { class: "stack" }, el("div", { class: "panel" }, el("h2", {}, "Zones and lines"), list, answer), form)));
+
+  const dirty = (): boolean => removed.length > 0 || editor.shapes.some((s) => !same(s));
+  const refresh = (): void => {
+    undo.toggleAttribute("disabled", !history.undoable);
+    redo.toggleAttribute("disabled", !history.redoable);
+    const bad = editor.shapes.find((s) => fault(s));
+    save.toggleAttribute("disabled", !dirty() || bad !== undefined);
+    text(save, dirty() ? "Save" : "Saved");
+    text(newZone, drawing.drawing === "zone" ? "Give up drawing" : "Draw a zone");
+    text(newLine, drawing.drawing === "line" ? "Give up drawing" : "Draw a line");
+    text(answer, bad ? `${bad.displayName || bad.id}: ${fault(bad)}` : "");
+    fill(list, ...editor.shapes.map((s, i) => el("li", { class: i === editor.selected ? "chosen" : "" },
+      el("button", { type: "button", class: "pick", "aria-pressed": String(i === editor.selected), onclick: () => choose(i) }, el("span", { class: `sign ${s.kind}`, "aria-hidden": "true" }), s.displayName || s.id,
+        el("small", {}, [s.kind, s.disabled && "off", !s.stored ? "new" : !same(s) && "changed"].filter(Boolean).join(", "))),
+      el("span", { class: "fired-count", title: "Events since this page was opened" }, String(counted.get(s.id) ?? 0)))),
+    editor.shapes.length ? null : el("li", { class: "empty" }, "None yet. Draw a zone to learn who is inside it, or a line to count who crosses it."));
+  };
+  const choose = (i: number): void => {
+    editor.selected = i;
+    drawing.redraw();
+    refresh();
+    showForm();
+  };
+  const travel = (way: "undo" | "redo"): void => {
+    if (way === "undo" ? !history.undoable : !history.redoable) return;
+    editor.shapes = history[way]();
+    removed = removed.filter((r) => !editor.shapes.some((s) => s.kind === r.kind && s.id === r.id));
+    editor.selected = Math.min(editor.selected, editor.shapes.length - 1);
+    drawing.redraw();
+    refresh();
+    showForm();
+  };
+  const showForm = (): void => {
+    const s = editor.shapes[editor.selected];
+    form.hidden = !s;
+    if (!s || form.contains(document.activeElement)) return;
+    const number = (key: "minScore" | "inertia" | "dwell" | "loitering" | "occupancy", attributes: Record<string, string | number>): HTMLInputElement =>
+      el("input", { type: "number", min: 0, ...attributes, value: Number.isNaN(s[key]) ? "" : s[key], onchange: (e) => set(s, { [key]: (e.target as HTMLInputElement).value === "" && key === "inertia" ? NaN : Number((e.target as HTMLInputElement).value) }) });
+    fill(form, el("h2", {}, s.kind === "zone" ? "Zone" : "Line"),
+      field("Name", s.stored ? "It never changes." : "a-z, 0-9 and -, beginning with a letter; it never changes later.", el("input", { value: s.id, disabled: s.stored !== undefined, pattern: "[a-z]([a-z0-9\\-]{0,46}[a-z0-9])?", onchange: (e) => set(s, { id: (e.target as HTMLInputElement).value.trim() }) })),
+      field("Title", "What people call it.", el("input", { value: s.displayName, maxlength: 200, onchange: (e) => set(s, { displayName: (e.target as HTMLInputElement).value }) })),
+      el("fieldset", {}, el("legend", {}, "Classes (none chosen: every class)"), el("div", { class: "chips" }, ...classes.concat(s.classes.filter((c) => !classes.includes(c))).map((c) => el("label", {}, el("input", {
+        type: "checkbox", checked: s.classes.includes(c), onchange: (e) => set(s, { classes: (e.target as HTMLInputElement).checked ? [...s.classes, c] : s.classes.filter((x) => x !== c) }),
+      }), c)))),
+      field("Looks at", "", el("select", { onchange: (e) => set(s, { anchor: (e.target as HTMLSelectElement).value }) },
+        ...[["ANCHOR_BOTTOM_CENTER", "where an object touches the ground"], ["ANCHOR_CENTER", "an object's centre"]].map(([v, label]) => el("option", { value: v!, selected: s.anchor === v }, label!)))),
+      field("Score at least", "0 to 1; 0: any.", number("minScore", { max: 1, step: 0.05 })),
+      field("Inertia, seconds", s.kind === "line" ? "How long on the other side before it has crossed; empty: 0.2 s." : "How long inside, or outside, before that counts; empty: 0.3 s.", number("inertia", { max: 60, step: 0.1 })),
+      ...(s.kind === "line" ? [el("p", {}, el("button", { type: "button", onclick: () => set(s, { points: [...s.points].reverse() }) }, "Turn its direction round"))] : [
+        field("Dwell, seconds", "Tell when an object has been inside this long without a break; 0: never.", number("dwell", { max: 604800, step: 1 })),
+        field("Loitering, seconds", "Tell when one object's visits add up to this; 0: never.", number("loitering", { max: 604800, step: 1 })),
+        field("Occupancy", "Tell when this many objects are inside, and when they no longer are; 0: never.", number("occupancy", { max: 10000, step: 1 }))]),
+      el("label", { class: "check" }, el("input", { type: "checkbox", checked: s.disabled, onchange: (e) => set(s, { disabled: (e.target as HTMLInputElement).checked }) }), "Kept, but not watched"),
+      el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => remove(s) }, `Delete this ${s.kind}`)));
+  };
+  const set = (s: Shape, change: Partial<Shape>): void => {
+    Object.assign(s, change);
+    editor.done();
+  };
+  const remove = (s: Shape): void => {
+    if (s.stored) removed.push(s);
+    editor.shapes = editor.shapes.filter((x) => x !== s);
+    editor.selected = -1;
+    editor.say(`The ${s.kind} ${s.id} is gone from the draft; Save makes it so, Undo brings it back.`);
+    editor.done();
+  };
+  const load = async (): Promise<void> => {
+    try {
+      const { zones, lines } = await loadRules(camera);
+      editor.shapes = [...zones, ...lines].map(edited);
+      removed = [];
+      history = new History(editor.shapes);
+      editor.selected = Math.min(editor.selected, editor.shapes.length - 1);
+      drawing.redraw();
+      refresh();
+      showForm();
+    } catch (e) {
+      text(answer, (e as Error).message);
+    }
+  };
+  /** store saves shape by shape; what fails stays in the draft, with the reason. */
+  const store = async (): Promise<void> => {
+    const faults: string[] = [];
+    const attempt = async (s: Shape, what: () => Promise<Zone | Line | undefined>): Promise<boolean> => {
+      try {
+        const stored = await what();
+        if (stored) Object.assign(s, edited(stored));
+        return true;
+      } catch (e) {
+        const r = e as Refusal;
+        faults.push(`${s.id}: ${r.message}${r.reason === "ABORTED" || r.status === 409 ? " Reload the page to see what it is now." : ""}`);
+        return false;
+      }
+    };
+    save.setAttribute("disabled", "");
+    const gone = removed;
+    removed = [];
+    for (const s of gone) if (!(await attempt(s, () => ask("DELETE", `/v1/${camera}/${s.kind}s/${s.id}?etag=${encodeURIComponent(s.stored!.etag ?? "")}`).then(() => undefined)))) removed.push(s);
+    for (const s of editor.shapes) {
+      if (same(s)) continue;
+      if (s.stored) await attempt(s, () => ask("PATCH", `/v1/${camera}/${s.kind}s/${s.id}?updateMask=${mask(s)}`, resource(camera, s)));
+      else await attempt(s, () => ask("POST", `/v1/${camera}/${s.kind}s?${s.kind}Id=${encodeURIComponent(s.id)}`, { ...resource(camera, s), name: undefined }));
+    }
+    if (!faults.length) {
+      note("Saved. It is in force from the next picture on.");
+      await load();
+    }
+    drawing.redraw();
+    refresh();
+    if (faults.length) text(answer, faults.join("\n"));
+  };
+
+  const shape = (): void => {
+    const m = live.cameras.get(camera)?.status?.media;
+    if (m?.width && m.height) {
+      drawing.aspect(m.width, m.height);
+      picture.style.aspectRatio = `${m.width} / ${m.height}`;
+    }
+    const c = live.cameras.get(camera);
+    if (c) text(title, `Zones and lines of ${c.displayName || id}`);
+  };
+  const shortcuts = (e: KeyboardEvent): void => {
+    if (!(e.ctrlKey || e.metaKey) || e.key.toLowerCase() !== "z" || (e.target as HTMLElement).matches("input:not([type=checkbox])")) return;
+    e.preventDefault();
+    travel(e.shiftKey ? "redo" : "undo");
+  };
+  const leaving = (e: BeforeUnloadEvent): void => {
+    if (dirty()) e.preventDefault();
+  };
+  document.addEventListener("keydown", shortcuts);
+  window.addEventListener("beforeunload", leaving);
+  const offs = [live.on("cameras", shape), live.on("events", (e) => {
+    const rule = lastPart(e?.attributes?.line ?? e?.attributes?.zone);
+    if (e?.camera !== camera || !rule) return;
+    counted.set(rule, (counted.get(rule) ?? 0) + 1);
+    flash(rule);
+    refresh();
+  })];
+  shape();
+  refresh();
+  showForm();
+  void load();
+  return () => {
+    if (dirty()) note(`The zones and lines of ${id} were left without saving; what is stored stays as it was.`, true);
+    offs.forEach((off) => off());
+    document.removeEventListener("keydown", shortcuts);
+    window.removeEventListener("beforeunload", leaving);
+    replay.close();
+    drawing.close();
+    view.close();
+  };
+}
