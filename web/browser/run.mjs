@@ -132,20 +132,20 @@ try {
   });
   await check("the wall has no serious accessibility finding", () => accessible(page));
   await check("signing in: a wrong token is refused, the right one lets in", async () => {
-    await open("#/signin", "form.panel");
+    await open("#/signin", "input[name=token]");
     await accessible(page);
     await page.getByLabel("Token").fill("not-a-token");
-    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("button", { name: "Use the token" }).click();
     await page.locator(".answer.bad", { hasText: "does not know" }).waitFor(patience);
     await page.getByLabel("Token").fill((await readFile(path.join(appliance.data, "admin.token"), "utf8")).trim());
-    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("button", { name: "Use the token" }).click();
     await page.locator(".note", { hasText: "Signed in" }).waitFor(patience);
   });
 
   const screens = [
     ["#/camera/street", "camera", "dl.facts dd"], ["#/tracks", "tracks", ".finds li[data-track]"], ["#/events", "events", "tr[data-event]"], ["#/counts/street", "counts", ".welcome"],
     ["#/cameras", "cameras", "tr[data-camera]"], ["#/add", "add-camera", "form.wizard"], ["#/zones/street", "zones-empty", ".drawing"], ["#/models", "models", "tr[data-model=detector]"],
-    ["#/system", "system", ".uplot"], ["#/settings", "settings", ".panel"], ["#/camera/cellar", "no-such-camera", ".welcome"],
+    ["#/system", "system", ".uplot"], ["#/settings", "settings", "tr[data-entry]"], ["#/camera/cellar", "no-such-camera", ".welcome"],
   ];
   for (const [hash, name, ready] of screens) {
     await check(`the screen ${name} shows what it should, and is accessible`, async () => {

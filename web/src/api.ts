@@ -128,6 +128,7 @@ export interface System {
   serverTime?: string;
   demo?: boolean;
   sample?: BoxSample;
+  storage?: { pressure?: string; usedBytes?: string; freeBytes?: string; mediaBytes?: string; oldestTime?: string; days?: number; shedDetections?: string; commitErrors?: string; damaged?: string[] };
   load?: { level?: string; message?: string };
   processes?: { name: string; state?: string; reason?: string; message?: string; restarts?: string }[];
 }

@@ -1,7 +1,7 @@
 // How often lines were crossed and zones entered, as plots and as a table to take along.
 
 import { ask, type Count } from "./api";
-import { el, fill, lastPart, millis, nothing, table } from "./dom";
+import { clockTime, el, fill, lastPart, millis, nothing, table } from "./dom";
 import { Plot } from "./plot";
 import { live } from "./state";
 import { loadRules } from "./zones";
@@ -61,7 +61,7 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
     }));
     if (!rules.length) fill(plots, el("div", { class: "welcome" }, el("h2", {}, "Nothing is counted on this camera yet"), el("p", {}, "Draw a line where objects pass, or a zone they enter; counting begins with the next picture."), el("a", { class: "button main", href: `#/zones/${id}` }, "Draw a line or zone")));
     const newest = [...counts].reverse();
-    fill(body, ...(newest.length ? newest.map((c) => el("tr", {}, el("td", { class: "time" }, new Date(c.startTime).toLocaleString()), el("td", {}, lastPart(c.rule)), el("td", {}, what(c)), el("td", {}, c.count))) : [nothing(4, "Nothing was counted in that time. Choose a longer one, or look whether the rule is where objects pass.")]));
+    fill(body, ...(newest.length ? newest.map((c) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(c.startTime))), el("td", {}, lastPart(c.rule)), el("td", {}, what(c)), el("td", {}, c.count))) : [nothing(4, "Nothing was counted in that time. Choose a longer one, or look whether the rule is where objects pass.")]));
     const rows = [["start", "rule", "type", "direction", "class", "count"], ...counts.map((c) => [c.startTime, c.rule, c.type, c.direction ?? "", c.class ?? "", c.count])];
     if (download.href) URL.revokeObjectURL(download.href);
     download.href = URL.createObjectURL(new Blob([rows.map((r) => r.map((v) => (/[",\n]/.test(v) ? `"${v.replaceAll('"', '""')}"` : v)).join(",")).join("\n") + "\n"], { type: "text/csv" }));

@@ -11,7 +11,7 @@ import { overview, stateOf } from "./overview";
 import { eventsScreen, tracksScreen, trackScreen } from "./search";
 import { settingsScreen } from "./settings";
 import { live } from "./state";
-import { systemScreen } from "./system";
+import { systemScreen, troublesOf } from "./system";
 import { zonesScreen } from "./zones";
 
 const nav: [string, string][] = [["#/", "Live"], ["#/tracks", "Tracks"], ["#/events", "Events"], ["#/counts", "Counts"], ["#/cameras", "Cameras"], ["#/models", "Models"], ["#/system", "System"], ["#/settings", "Settings"]];
@@ -54,24 +54,29 @@ function route(): void {
 }
 
 function signIn(): () => void {
-  const token = el("input", { type: "password", autocomplete: "current-password", required: true, "aria-label": "Token" });
+  const user = el("input", { autocomplete: "username", "aria-label": "Name", name: "user" });
+  const password = el("input", { type: "password", autocomplete: "current-password", "aria-label": "Password", name: "password" });
+  const token = el("input", { type: "password", autocomplete: "off", "aria-label": "Token", name: "token" });
   const answer = el("p", { class: "answer bad", role: "status" });
-  const enter = async (): Promise<void> => {
+  const enter = async (body: object, unknown: string): Promise<void> => {
     try {
-      await ask("POST", "/session", { token: token.value });
+      await ask("POST", "/session", body);
       live.refused = 0;
       live.connect();
       note("Signed in.");
       if (location.hash === "#/signin") location.hash = "#/";
       else route();
     } catch (e) {
-      fill(answer, e instanceof Refusal && e.status === 401 ? "The box does not know this token." : (e as Error).message);
+      fill(answer, e instanceof Refusal && e.status === 401 ? unknown : (e as Error).message);
     }
   };
-  fill(main, el("form", { class: "panel narrow", onsubmit: (e) => { e.preventDefault(); void enter(); } },
-    el("h1", {}, "Sign in"), el("label", { class: "field" }, el("span", {}, "Token"), token, el("small", {}, "The first one was printed when the box started for the first time, and stands in the file admin.token of its data folder.")),
-    el("p", { class: "buttons" }, el("button", { class: "main" }, "Sign in")), answer));
-  token.focus();
+  fill(main, el("div", { class: "panel narrow" }, el("h1", {}, "Sign in"),
+    el("form", { onsubmit: (e) => { e.preventDefault(); void enter({ user: user.value, password: password.value }, "The box does not know this name with this password."); } },
+      el("label", { class: "field" }, el("span", {}, "Name"), user), el("label", { class: "field" }, el("span", {}, "Password"), password), el("p", { class: "buttons" }, el("button", { class: "main" }, "Sign in"))),
+    el("form", { class: "other", onsubmit: (e) => { e.preventDefault(); void enter({ token: token.value }, "The box does not know this token."); } },
+      el("h2", {}, "Or with a token"), el("label", { class: "field" }, el("span", {}, "Token"), token, el("small", {}, "The first one was printed when the box started for the first time, and stands in the file admin.token of its data folder. With it you can add people with passwords under Settings.")),
+      el("p", { class: "buttons" }, el("button", {}, "Use the token"))), answer));
+  user.focus();
   return () => undefined;
 }
 
@@ -93,9 +98,10 @@ function tellTruth(): void {
   const free = Number(s?.sample?.diskFreeBytes ?? 0);
   const low = free > 0 && free < 0.05 * Number(s?.sample?.diskTotalBytes ?? 0);
   if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `${bytes(free)} of disk ${low ? "left only" : "left"}`);
-  if (s?.load?.message) parts.push(s.load.message);
+  const troubles = s ? troublesOf(s) : [];
+  parts.push(...troubles);
   if (Math.abs(live.clockOffset) > 5000) parts.push("the box's clock differs from this browser's");
-  truth.className = `bad${down.length ? 2 : Math.max(worst, low || s?.load?.message ? 1 : 0)}`;
+  truth.className = `bad${down.length ? 2 : Math.max(worst, low || troubles.length ? 1 : 0)}`;
   const line = parts.join(" · ");
   if (truth.textContent !== line) fill(truth, line);
 }

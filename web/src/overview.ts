@@ -173,6 +173,8 @@ export function overview(main: HTMLElement): () => void {
     });
     wall.classList.toggle("one", tiles.size === 1);
     wall.classList.toggle("many", tiles.size > 9);
+    // Small pictures have no room for names on every box.
+    tiles.forEach((t) => (t.view.layers.ids = tiles.size <= 4));
   };
   const tracks = (): void => {
     const latest = [...live.tracks.values()].sort((a, b) => millis(b.startTime) - millis(a.startTime)).slice(0, 24);

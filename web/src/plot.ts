@@ -7,7 +7,7 @@ export interface Series { label: string; values: (number | null)[] }
 export interface PlotData { times: number[]; series: Series[] }
 
 /** Colours that people with any colour vision can tell apart, on light and on dark ground (after Okabe and Ito). */
-const colours = ["#3987d8", "#d97a12", "#159b72", "#b765b0", "#c9a500", "#d1495b", "#5b6ee1", "#6f7d8c"];
+const colours = ["#3987d8", "#d97a12", "#159b72", "#b765b0", "#c9a500", "#d1495b", "#5b6ee1", "#6f7d8c", "#7ab8f0", "#f0b070", "#5fd3ac", "#dba3d6"];
 
 const read = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -59,8 +59,11 @@ export class Plot {
     this.plot?.destroy();
   }
 
+  /** columns are the values to draw; bars stand on each other, so that all of them together are the sum. */
   private columns(data: PlotData): uPlot.AlignedData {
-    return [data.times, ...data.series.map((s) => s.values)] as uPlot.AlignedData;
+    if (this.kind === "lines") return [data.times, ...data.series.map((s) => s.values)] as uPlot.AlignedData;
+    const below = data.times.map(() => 0);
+    return [data.times, ...data.series.map((s) => s.values.map((v, i) => (below[i]! += v ?? 0))).reverse()] as uPlot.AlignedData;
   }
 
   private rebuild(data: PlotData): void {
@@ -74,10 +77,11 @@ export class Plot {
       width: Math.max(120, this.place.clientWidth), height: 170, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       axes: [{ ...axis, values: this.clock }, { ...axis, size: 64, values: (_u, ticks) => ticks.map((v) => this.unit(v)) }],
+      // The highest bar comes first, so that those of the sums below it are drawn over it.
       series: [{}, ...data.series.map((s, i): uPlot.Series => ({
         label: s.label, stroke: colours[i % colours.length]!, width: 2, points: { show: data.times.length < 3 },
-        ...(this.kind === "bars" ? { fill: colours[i % colours.length]! + "90", paths: bars, points: { show: false } } : {}),
-      }))],
+        ...(this.kind === "bars" ? { fill: colours[i % colours.length]!, width: 0, paths: bars, points: { show: false } } : {}),
+      }))[this.kind === "bars" ? "reverse" : "slice"]()],
     }, this.columns(data), this.place);
     const canvas = this.place.querySelector("canvas");
     canvas?.setAttribute("role", "img");
@@ -86,8 +90,8 @@ export class Plot {
 
   private readonly clock = (_u: uPlot, ticks: number[]): string[] => ticks.map((t) => {
     const d = new Date(t * 1000);
-    const wide = ticks.length > 1 && ticks.at(-1)! - ticks[0]! > 86400;
-    return d.toLocaleString(undefined, wide ? { day: "numeric", month: "short", hour: "2-digit", hourCycle: "h23" } : { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+    const whole = ticks.at(-1)! - ticks[0]!;
+    return d.toLocaleString(undefined, whole > 86400 ? { day: "numeric", month: "short", hour: "2-digit", hourCycle: "h23" } : { hour: "2-digit", minute: "2-digit", ...(whole < 300 ? { second: "2-digit" } : {}), hourCycle: "h23" });
   });
 
   private resize(): void {

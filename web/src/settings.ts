@@ -1,30 +1,169 @@
-// What holds for the whole box: this browser's session, who may use the API, where events go.
+// What holds for the whole box: this browser's session, who may use it, what was changed, backups, where events go.
 
 import { ask, type Refusal } from "./api";
-import { clockTime, el, fill, lastPart, millis, nothing, table, words } from "./dom";
+import { bytes, clockTime, el, fill, lastPart, millis, nothing, table, words } from "./dom";
 import { note } from "./notes";
 import { live } from "./state";
 
-interface Sink { name: string; displayName?: string; mqtt?: { uri?: string }; webhook?: { uri?: string }; nats?: { uri?: string }; kafka?: { brokers?: string[] }; disabled?: boolean; status?: { state?: string; message?: string; delivered?: string; failures?: string; oldestWaitingTime?: string } }
+interface Sink { name: string; displayName?: string; mqtt?: { uri?: string }; webhook?: { uri?: string }; nats?: { uri?: string }; kafka?: { brokers?: string[] }; status?: { state?: string; message?: string; delivered?: string; failures?: string; oldestWaitingTime?: string } }
+interface Session { user?: string; role?: string; cameras?: string[]; expireTime?: string }
+interface User { name: string; role?: string; cameras?: string[]; disabled?: boolean; createTime?: string }
+interface Entry { name: string; time: string; actor?: string; peer?: string; method?: string; resource?: string; outcome?: string; request?: string }
+interface Backup { name: string; createTime?: string; path?: string; bytes?: string; files?: number }
 
-export function settingsScreen(main: HTMLElement): () => void {
-  const sinks = el("tbody");
-  const about = el("p", { class: "lead" });
+const roles: [string, string][] = [["viewer", "looks"], ["operator", "looks, and switches cameras on and off"], ["admin", "everything"]];
+
+/** excuse says in a table why it is empty: mostly that one must sign in. */
+const excuse = (columns: number, what: string) => (e: Refusal): HTMLElement =>
+  nothing(columns, ...(e.status === 403 || e.status === 401 ? [`${what} is for admins. `, el("a", { href: "#/signin" }, "Sign in as one"), "."] : [e.message]));
+
+function sessionPart(): HTMLElement {
+  const who = el("p", {}, "…");
+  const answer = el("p", { class: "answer", role: "status" });
+  const old = el("input", { type: "password", autocomplete: "current-password" });
+  const fresh = el("input", { type: "password", autocomplete: "new-password", minlength: 10 });
+  const change = el("form", { hidden: true, onsubmit: (e) => {
+    e.preventDefault();
+    void ask("POST", "/v1/session:changePassword", { password: old.value, newPassword: fresh.value }).then(() => {
+      old.value = fresh.value = "";
+      answer.className = "answer good";
+      fill(answer, "Changed. Your other sessions have ended.");
+    }, (r: Refusal) => {
+      answer.className = "answer bad";
+      fill(answer, r.message);
+    });
+  } }, el("h3", {}, "Change the password"), el("label", { class: "field" }, el("span", {}, "Password now"), old), el("label", { class: "field" }, el("span", {}, "New password"), fresh, el("small", {}, "10 to 256 characters.")), el("p", { class: "buttons" }, el("button", {}, "Change")), answer);
   const signOut = async (): Promise<void> => {
     await ask("DELETE", "/session");
     note("Signed out.");
     live.connect();
     location.hash = "#/signin";
   };
-  fill(main, el("h1", {}, "Settings"), about,
-    el("section", { class: "panel" }, el("h2", {}, "This browser"), el("p", {}, "To change cameras, zones or models, sign in with a token that may do so. A token stays in a cookie that scripts cannot read."),
-      el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/signin" }, "Sign in"), el("button", { onclick: () => void signOut().catch((e: Error) => note(e.message, true)) }, "Sign out"))),
-    el("section", { class: "panel" }, el("h2", {}, "Where events go"), table("Sinks", [["Sink", ""], ["Target", "Without credentials"], ["State", ""], ["Delivered", "Events since the appliance started"], ["Failures", "Attempts that failed since the appliance started"], ["Waiting since", "Time of the oldest event that is not delivered"]], sinks),
-      el("p", { class: "meaning" }, "Add one with: vedette sink add --help")));
-  const told = (): void => fill(about, `Vedette ${live.system?.version ?? ""}. Times are shown in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, the time zone of this browser.`);
-  told();
-  void ask<{ sinks?: Sink[] }>("GET", "/v1/sinks").then(({ sinks: list = [] }) => fill(sinks, ...(list.length ? list.map((s) => el("tr", {}, el("td", {}, s.displayName || lastPart(s.name)), el("td", { class: "address" }, s.mqtt?.uri ?? s.webhook?.uri ?? s.nats?.uri ?? s.kafka?.brokers?.join(", ") ?? "?"),
+  void ask<Session>("GET", "/v1/session").then((s) => {
+    fill(who, s.user ? `Signed in as ${lastPart(s.user)}` : "Looking without a name", ` (${s.role ?? "?"}${s.cameras?.length ? `, for ${s.cameras.map(lastPart).join(", ")}` : ""})${s.expireTime ? `, until ${clockTime(millis(s.expireTime))}` : ""}. `,
+      s.role === "admin" ? "" : "To change cameras, zones or models, sign in as someone who may.");
+    change.hidden = !s.user;
+  }, (e: Refusal) => fill(who, e.message));
+  return el("section", { class: "panel" }, el("h2", {}, "This browser"), who,
+    el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/signin" }, "Sign in"), el("button", { onclick: () => void signOut().catch((e: Error) => note(e.message, true)) }, "Sign out")), change);
+}
+
+function usersPart(): HTMLElement {
+  const body = el("tbody");
+  const place = el("div");
+  const act = async (what: Promise<unknown>, done: string): Promise<void> => {
+    try {
+      await what;
+      note(done);
+      await load();
+    } catch (e) {
+      note((e as Error).message, true);
+    }
+  };
+  const remove = (u: User): void => {
+    if (confirm(`Remove ${lastPart(u.name)}? Their sessions and open streams end at once.`)) void act(ask("DELETE", `/v1/${u.name}`), `${lastPart(u.name)}: removed`);
+  };
+  const form = (u?: User): void => {
+    const name = el("input", { value: u ? lastPart(u.name) : "", disabled: u !== undefined, required: true, autocomplete: "off", pattern: "[a-z0-9._@\\-]{1,64}" });
+    const password = el("input", { type: "password", autocomplete: "new-password", minlength: 10, required: u === undefined });
+    const role = el("select", {}, ...roles.map(([r, what]) => el("option", { value: r, selected: u?.role === r }, `${r}: ${what}`)));
+    const cameras = [...live.cameras.keys()].sort().map((c) => el("input", { type: "checkbox", value: c, checked: u?.cameras?.includes(c) ?? false }));
+    const answer = el("p", { class: "answer bad", role: "status" });
+    const save = async (): Promise<void> => {
+      const user = { role: role.value, cameras: cameras.filter((c) => c.checked).map((c) => c.value), ...(password.value ? { password: password.value } : {}) };
+      try {
+        if (u) await ask("PATCH", `/v1/${u.name}?updateMask=role,cameras${password.value ? ",password" : ""}`, { name: u.name, ...user });
+        else await ask("POST", `/v1/users?userId=${encodeURIComponent(name.value)}`, user);
+        note(`${name.value}: saved`);
+        fill(place);
+        await load();
+      } catch (e) {
+        fill(answer, (e as Error).message);
+      }
+    };
+    fill(place, el("form", { class: "person", onsubmit: (e) => { e.preventDefault(); void save(); } }, el("h3", {}, u ? `Change ${lastPart(u.name)}` : "Add a person"),
+      el("label", { class: "field" }, el("span", {}, "Name"), name), el("label", { class: "field" }, el("span", {}, "Password"), password, el("small", {}, u ? "10 to 256 characters; empty: as it is." : "10 to 256 characters.")), el("label", { class: "field" }, el("span", {}, "May"), role),
+      el("fieldset", {}, el("legend", {}, "Cameras (none chosen: all)"), el("div", { class: "chips" }, ...cameras.map((c) => el("label", {}, c, lastPart(c.value))))),
+      el("p", { class: "buttons" }, el("button", { class: "main" }, "Save"), el("button", { type: "button", onclick: () => fill(place) }, "Cancel")), answer));
+    (u ? password : name).focus();
+  };
+  const load = async (): Promise<void> => {
+    try {
+      const { users = [] } = await ask<{ users?: User[] }>("GET", "/v1/users");
+      fill(body, ...(users.length ? users.map((u) => el("tr", { "data-user": lastPart(u.name) }, el("td", {}, lastPart(u.name)), el("td", {}, u.role ?? ""), el("td", {}, u.cameras?.length ? u.cameras.map(lastPart).join(", ") : "all"), el("td", {}, u.disabled ? "not let in" : "let in"),
+        el("td", { class: "buttons" }, el("button", { onclick: () => form(u), "aria-label": `Change ${lastPart(u.name)}` }, "Change"),
+          el("button", { onclick: () => void act(ask("PATCH", `/v1/${u.name}?updateMask=disabled`, { name: u.name, role: u.role, disabled: !u.disabled }), `${lastPart(u.name)}: ${u.disabled ? "let in again" : "no longer let in"}`), "aria-label": `${u.disabled ? "Let in" : "Lock out"} ${lastPart(u.name)}` }, u.disabled ? "Let in" : "Lock out"),
+          el("button", { onclick: () => remove(u), "aria-label": `Remove ${lastPart(u.name)}` }, "Remove")))) : [nothing(5, "Nobody has a password yet. Programs use tokens: vedette token create --help")]));
+    } catch (e) {
+      fill(body, excuse(5, "Who may use the box")(e as Refusal));
+    }
+  };
+  void load();
+  return el("section", { class: "panel" }, el("h2", {}, "People"), table("People", [["Name", ""], ["Role", "viewer, operator or admin; each includes the ones before it"], ["Cameras", "Those they may see"], ["State", ""], ["", ""]], body), el("p", { class: "buttons" }, el("button", { onclick: () => form() }, "Add a person")), place);
+}
+
+function auditPart(): HTMLElement {
+  const body = el("tbody");
+  const more = el("button", { hidden: true, onclick: () => void load() }, "More");
+  let token = "";
+  const load = async (): Promise<void> => {
+    try {
+      const page = await ask<{ auditEntries?: Entry[]; nextPageToken?: string }>("GET", `/v1/auditEntries?pageSize=20${token ? `&pageToken=${encodeURIComponent(token)}` : ""}`);
+      body.append(...(page.auditEntries ?? []).map((e) => el("tr", { "data-entry": lastPart(e.name) }, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", {}, e.actor ?? "", el("small", { class: "why" }, e.peer ?? "")), el("td", {}, e.method ?? ""), el("td", {}, e.resource ?? ""),
+        el("td", {}, e.outcome === "OK" ? "done" : el("span", { class: "warn" }, words(e.outcome, ""))), el("td", { class: "address" }, e.request ? el("details", {}, el("summary", {}, "Show"), e.request) : "")))); 
+      if (!body.childElementCount) fill(body, nothing(6, "Nothing was changed yet."));
+      token = page.nextPageToken ?? "";
+      more.hidden = !token;
+    } catch (e) {
+      fill(body, excuse(6, "The record of changes")(e as Refusal));
+    }
+  };
+  void load();
+  return el("section", { class: "panel" }, el("h2", {}, "Who changed what"), table("Audit", [["Time", ""], ["Who", "The user or token, and the address the call came from"], ["Call", ""], ["What", ""], ["Outcome", "Done, or the reason it was refused with"], ["Request", "Without passwords, tokens and keys"]], body), el("p", { class: "buttons" }, more));
+}
+
+function backupsPart(): HTMLElement {
+  const body = el("tbody");
+  const make = el("button", { onclick: () => void backup() }, "Back up now");
+  const backup = async (): Promise<void> => {
+    make.setAttribute("disabled", "");
+    fill(make, "Backing up …");
+    try {
+      const b = await ask<Backup>("POST", "/v1/backups", {});
+      note(`Backed up: ${bytes(b.bytes)} in ${b.path ?? ""}`);
+      await load();
+    } catch (e) {
+      note((e as Error).message, true);
+    }
+    make.removeAttribute("disabled");
+    fill(make, "Back up now");
+  };
+  const load = async (): Promise<void> => {
+    try {
+      const { backups = [] } = await ask<{ backups?: Backup[] }>("GET", "/v1/backups");
+      fill(body, ...(backups.length ? backups.map((b) => el("tr", { "data-backup": lastPart(b.name) }, el("td", {}, lastPart(b.name)), el("td", { class: "time" }, clockTime(millis(b.createTime))), el("td", {}, bytes(b.bytes)), el("td", { class: "address" }, b.path ?? ""),
+        el("td", { class: "buttons" }, el("button", { "aria-label": `Delete backup ${lastPart(b.name)}`, onclick: () => confirm(`Delete backup ${lastPart(b.name)}?`) && void ask("DELETE", `/v1/${b.name}`).then(load, (e: Error) => note(e.message, true)) }, "Delete")))) : [nothing(5, "No backup yet. One takes a verified copy of everything but pictures and clips while the box goes on.")]));
+    } catch (e) {
+      fill(body, excuse(5, "Backing up")(e as Refusal));
+    }
+  };
+  void load();
+  return el("section", { class: "panel" }, el("h2", {}, "Backups"), table("Backups", [["Backup", ""], ["Made", ""], ["Size", ""], ["Where on the box", "vedette restore takes this folder"], ["", ""]], body), el("p", { class: "buttons" }, make), el("p", { class: "meaning" }, "To go back: stop the box and run vedette restore with the folder."));
+}
+
+function sinksPart(): HTMLElement {
+  const body = el("tbody");
+  void ask<{ sinks?: Sink[] }>("GET", "/v1/sinks").then(({ sinks: list = [] }) => fill(body, ...(list.length ? list.map((s) => el("tr", {}, el("td", {}, s.displayName || lastPart(s.name)), el("td", { class: "address" }, s.mqtt?.uri ?? s.webhook?.uri ?? s.nats?.uri ?? s.kafka?.brokers?.join(", ") ?? "?"),
     el("td", {}, words(s.status?.state, "DELIVERY_STATE_"), el("small", { class: "why" }, s.status?.message ?? "")), el("td", {}, s.status?.delivered ?? "0"), el("td", {}, s.status?.failures ?? "0"), el("td", { class: "time" }, s.status?.oldestWaitingTime ? clockTime(millis(s.status.oldestWaitingTime)) : "–"))) : [nothing(6, "Events go nowhere yet but into this box. MQTT, webhooks, NATS and Kafka can receive them.")])),
-  (e: Refusal) => fill(sinks, nothing(6, e.status === 403 || e.status === 401 ? "Sign in as an admin to see where events go." : e.message)));
+  (e: Refusal) => fill(body, excuse(6, "Where events go")(e)));
+  return el("section", { class: "panel" }, el("h2", {}, "Where events go"), table("Sinks", [["Sink", ""], ["Target", "Without credentials"], ["State", ""], ["Delivered", "Events since the appliance started"], ["Failures", "Attempts that failed since the appliance started"], ["Waiting since", "Time of the oldest event that is not delivered"]], body),
+    el("p", { class: "meaning" }, "Add one with: vedette sink add --help"));
+}
+
+export function settingsScreen(main: HTMLElement): () => void {
+  const about = el("p", { class: "lead" });
+  const told = (): void => fill(about, `Vedette ${live.system?.version ?? ""}. Times are shown in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, the time zone of this browser. What changed between versions stands in CHANGELOG.md of the package.`);
+  fill(main, el("h1", {}, "Settings"), about, sessionPart(), usersPart(), auditPart(), backupsPart(), sinksPart());
+  told();
   return live.on("system", told);
 }

@@ -1,6 +1,6 @@
 // The box itself: its processes, what they spend, and where the time of a picture goes.
 
-import { ask, type BoxSample, type CameraSample } from "./api";
+import { ask, type BoxSample, type CameraSample, type System } from "./api";
 import { bytes, el, explained, fill, lastPart, millis, ms, nothing, percent, span, table, text, words } from "./dom";
 import { Plot, type PlotData } from "./plot";
 import { live } from "./state";
@@ -23,6 +23,19 @@ function cameraPlot(samples: CameraSample[], of: (s: CameraSample) => number | u
   // The eight busiest have a line of their own; more would be no plot to read.
   const busiest = [...byCamera].sort((a, b) => Math.max(0, ...b[1].values()) - Math.max(0, ...a[1].values()) || a[0].localeCompare(b[0])).slice(0, 8);
   return { times, series: busiest.map(([name, m]) => ({ label: lastPart(name), values: times.map((t) => m.get(t) ?? null) })) };
+}
+
+/** troublesOf lists what needs a person, each with what to do. */
+export function troublesOf(s: System): string[] {
+  const st = s.storage ?? {};
+  const list: string[] = [];
+  if (s.load?.message) list.push(s.load.message);
+  if (st.pressure === "DISK_PRESSURE_WARN") list.push("The disk is nearly full: old days are deleted soon. Free space, or shorten retention.");
+  if (st.pressure === "DISK_PRESSURE_SHED_SNAPSHOTS") list.push("The disk is full: no pictures and clips are kept. Free space on it.");
+  if (st.pressure === "DISK_PRESSURE_SHED_DETECTIONS") list.push("The disk is full: no detections are kept, tracks and events still are. Free space on it now.");
+  if (st.damaged?.length) list.push(`${st.damaged.length} damaged files were set aside in the data folder's damaged folder: restore a backup, or keep them for a look.`);
+  if (Number(st.commitErrors ?? 0)) list.push(`${st.commitErrors ?? 0} commits failed since the start and were tried again: look at the disk's health.`);
+  return list;
 }
 
 export function systemScreen(main: HTMLElement): () => void {
@@ -71,8 +84,9 @@ export function systemScreen(main: HTMLElement): () => void {
     if (!s) return;
     const now = s.sample ?? { time: "" };
     text(head, `Vedette ${s.version ?? ""}, running for ${span(millis(s.serverTime) - millis(s.startTime))}${s.demo ? "; this is the demonstration: one rendered street as a camera" : ""}.`);
-    trouble.hidden = !s.load?.message;
-    text(trouble, s.load?.message ?? "");
+    const troubles = troublesOf(s);
+    trouble.hidden = troubles.length === 0;
+    text(trouble, troubles.join("\n"));
     fill(body, ...(s.processes ?? []).map((p) => {
       const state = words(p.state, "PROCESS_STATE_");
       const spent = now.processes?.find((x) => x.name === p.name);
@@ -86,6 +100,7 @@ export function systemScreen(main: HTMLElement): () => void {
       ...fact("Memory", "In use on the whole box", `${bytes(now.memoryBytes)} of ${bytes(now.memoryTotalBytes)}`),
       ...fact("Disk", "Free on the file system that holds the data", `${bytes(now.diskFreeBytes)} of ${bytes(now.diskTotalBytes)} free`),
       ...fact("Store", "What tracks, detections and events take on disk", bytes(now.storeBytes)),
+      ...(s.storage?.days ? fact("Kept", "How far back tracks, detections and events go", `${s.storage.days} ${s.storage.days === 1 ? "day" : "days"}${s.storage.mediaBytes ? `, ${bytes(s.storage.mediaBytes)} of it pictures and clips` : ""}`) : []),
       ...fact("GPU", "As the inference sidecar sees it", now.gpus?.length ? now.gpus.map((g) => `${percent(g.utilization)}, ${bytes(g.memoryUsedBytes)} of ${bytes(g.memoryTotalBytes)}`).join("; ") : "none found"),
       ...fact("Clock", "The box's clock against this browser's", `${span(Math.abs(live.clockOffset))} ${live.clockOffset < 0 ? "behind" : "ahead of"} this browser's`));
     // New samples come with the live stream; the past was asked for once.
