@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,7 +26,7 @@ type liveEvent struct {
 }
 
 // live carries everything that moves on the page over one connection: cameras, analysed frames, tracks, events,
-// processes, and with ?detail=models what one screen alone shows. It ends with the connection or when a watch of
+// processes, and with ?detail= what one screen alone shows: models, or the timing of a camera (cameras/door). It ends with the connection or when a watch of
 // the API ends; the browser then connects again and begins with a new snapshot.
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
@@ -50,9 +51,14 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	g.Go(func() error {
 		return s.repeat(ctx, "system", out, func() (proto.Message, error) { return s.cfg.System.GetSystem(ctx, &vedettev1.GetSystemRequest{}) })
 	})
-	if r.URL.Query().Get("detail") == "models" && s.cfg.Models != nil {
+	switch detail := r.URL.Query().Get("detail"); {
+	case detail == "models" && s.cfg.Models != nil:
 		g.Go(func() error {
 			return s.repeat(ctx, "models", out, func() (proto.Message, error) { return s.models(ctx) })
+		})
+	case strings.HasPrefix(detail, "cameras/"):
+		g.Go(func() error {
+			return s.repeat(ctx, "timing", out, func() (proto.Message, error) { return s.timing(ctx, detail) })
 		})
 	}
 	g.Go(func() error {
@@ -159,4 +165,13 @@ func (s *Server) models(ctx context.Context) (proto.Message, error) {
 		return &vedettev1.ListModelsResponse{Models: []*vedettev1.Model{{State: "UNKNOWN", Reason: status.Convert(err).Message()}}}, nil
 	}
 	return list, err
+}
+
+// timing tells how long a camera's newest frames took; nothing of a camera that is not there.
+func (s *Server) timing(ctx context.Context, camera string) (proto.Message, error) {
+	t, err := s.cfg.Cameras.GetFrameTiming(ctx, &vedettev1.GetFrameTimingRequest{Name: camera})
+	if err != nil && ctx.Err() == nil {
+		return &vedettev1.FrameTiming{}, nil
+	}
+	return t, err
 }

@@ -2,6 +2,7 @@ package vitals
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -71,7 +72,7 @@ func TestSamplesTellOfTheBoxItsProcessesAndItsCameras(t *testing.T) {
 	if s.GetPendingRequests() != 5 || len(s.GetGpus()) != 1 || s.GetGpus()[0].GetUtilization() != 0.62 || s.GetGpus()[0].GetMemoryTotalBytes() != 8e9 {
 		t.Errorf("inference: %d waiting, GPUs %v", s.GetPendingRequests(), s.GetGpus())
 	}
-	if st := s.GetStages(); len(st) != 1 || st[0].GetFrames() != 1 || st[0].GetMeanSeconds() != 0.05 || st[0].GetP99Seconds() != 0.1 {
+	if st := s.GetStages(); len(st) != 1 || st[0].GetFrames() != 1 || math.Abs(st[0].GetMeanSeconds()-0.05) > 1e-9 || st[0].GetP99Seconds() != 0.1 {
 		t.Errorf("stages: %v", st)
 	}
 	if p := r.Inference().Models[Version{"detector", "1"}]; p.Pending != 3 || !slices.Equal(p.Providers, []string{"cpu", "cuda"}) {
