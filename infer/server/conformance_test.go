@@ -348,12 +348,16 @@ func TestP2AClientInAnotherLanguage(t *testing.T) {
 	}
 }
 
-func TestYOLOXThroughBothFrontends(t *testing.T) {
-	data := os.Getenv("VEDETTE_TEST_DATA")
-	if data == "" {
-		data = filepath.Join("..", "..", "..", "shared", "data")
+// realData is where real models and videos are.
+func realData() string {
+	if dir := os.Getenv("VEDETTE_TEST_DATA"); dir != "" {
+		return dir
 	}
-	model, err := os.ReadFile(filepath.Join(data, "models", "yolox_nano.onnx"))
+	return filepath.Join("..", "..", "..", "shared", "data")
+}
+
+func TestYOLOXThroughBothFrontends(t *testing.T) {
+	model, err := os.ReadFile(filepath.Join(realData(), "models", "yolox_nano.onnx"))
 	if err != nil {
 		t.Skip("no test data:", err)
 	}

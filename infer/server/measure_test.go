@@ -10,17 +10,22 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	ort "github.com/yalue/onnxruntime_go"
 	"google.golang.org/grpc"
 
 	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/infer/v2client"
 )
 
 var (
@@ -133,7 +138,10 @@ func against(t *testing.T, measure string, budget float64, clients int, ours, th
 	if !regexp.MustCompile(*only).MatchString(measure + "_" + strconv.Itoa(clients)) {
 		return
 	}
-	const rounds, window = 31, 60 * time.Millisecond
+	rounds, window := 31, 60*time.Millisecond
+	if strings.Contains(measure, "yolox") {
+		rounds, window = 15, 400*time.Millisecond // so long that many calls end in one
+	}
 	rate(t, clients, 4*window, ours)
 	rate(t, clients, 4*window, theirs)
 	var ratios, absolute []float64
@@ -242,23 +250,107 @@ func TestMeasure(t *testing.T) {
 	if !*measuring {
 		t.Skip("-args -measure measures; it takes a minute")
 	}
-	r := start(t, "--model-repository", repository(t, testModels()))
+	r := start(t, "--model-repository", repository(t, testModels()), "--allow-client-shm=true")
 	echoGRPC, echoHTTP := bareGRPC(t), bareHTTP(t)
 	small := make([]byte, 64)
-	for _, clients := range []int{1, 4, 16} {
+	for _, clients := range []int{1, 4, 16, 64} {
 		req := tensorRequest("plain", "INPUT0", small)
 		against(t, "infer_grpc_unary", 0.95, clients, unary(t, r.at("gRPC"), req), unary(t, echoGRPC, req))
 	}
 	large := tensorRequest("plain", "INPUT0", make([]byte, 6<<20))
 	against(t, "infer_grpc_6mb", 0.80, 4, unary(t, r.at("gRPC"), large), unary(t, echoGRPC, large))
-	header := `{"parameters":{"binary_data_output":true},"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"FP32","parameters":{"binary_data_size":64}}]}`
-	body := append([]byte(header), small...)
-	for _, clients := range []int{1, 4} {
-		const path = "/v2/models/plain/infer"
-		against(t, "infer_http_binary", 0.90, clients, httpCall(t, r.at("HTTP"), path, body, len(header)), httpCall(t, echoHTTP, path, body, len(header)))
+	for _, clients := range []int{1, 4, 16} {
+		against(t, "infer_http_binary", 0.90, clients, httpBinary(t, r.at("HTTP"), small), httpBinary(t, echoHTTP, small))
 	}
+	against(t, "infer_http_6mb", 0.80, 4, httpBinary(t, r.at("HTTP"), make([]byte, 6<<20)), httpBinary(t, echoHTTP, make([]byte, 6<<20)))
 	for _, clients := range []int{1, 4} {
 		against(t, "infer_sequence_stream", 0.90, clients, streaming(t, r.at("gRPC"), clients, sequenceRequest), streaming(t, echoGRPC, clients, sequenceRequest))
 	}
 	against(t, "infer_ensemble_of_two", 0.80, 4, unary(t, r.at("gRPC"), tensorRequest("chain", "IN", small)), unary(t, r.at("gRPC"), tensorRequest("plain", "INPUT0", small)))
+	measureModel(t)
+}
+
+// httpBinary asks plain over HTTP with the tensor behind the JSON.
+func httpBinary(t testing.TB, address string, data []byte) func(int) error {
+	header := fmt.Sprintf(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"INPUT0","shape":[1,%d],"datatype":"FP32","parameters":{"binary_data_size":%d}}]}`, len(data)/4, len(data))
+	return httpCall(t, address, "/v2/models/plain/infer", append([]byte(header), data...), len(header))
+}
+
+// measureModel compares YOLOX-nano with as many bare sessions of ONNX Runtime, its tensors in shared memory and in
+// messages.
+func measureModel(t *testing.T) {
+	graph, err := os.ReadFile(filepath.Join(realData(), "models", "yolox_nano.onnx"))
+	if err != nil {
+		t.Log("no test data:", err)
+		return
+	}
+	const clients, sessions = 4, 2
+	dir := repository(t, map[string]string{
+		"yolox/1/model.onnx": string(graph), "yolox/config.pbtxt": fmt.Sprintf(`platform: "onnxruntime_onnx" max_batch_size: 0
+instance_group [ { kind: KIND_CPU count: %d } ] parameters { key: "intra_op_thread_count" value { string_value: "1" } }`, sessions),
+	})
+	r := start(t, "--model-repository", dir, "--allow-client-shm=true")
+	options, err := ort.NewSessionOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = options.Destroy() }()
+	if err := options.SetIntraOpNumThreads(1); err != nil {
+		t.Fatal(err)
+	}
+	type bareSession struct {
+		run  *ort.DynamicAdvancedSession
+		x, y *ort.Tensor[float32]
+	}
+	free := make(chan bareSession, sessions)
+	for range sessions {
+		var b bareSession
+		if b.run, err = ort.NewDynamicAdvancedSessionWithONNXData(graph, []string{"images"}, []string{"output"}, options); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = b.run.Destroy() }()
+		if b.x, err = ort.NewEmptyTensor[float32]([]int64{1, 3, 416, 416}); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = b.x.Destroy() }()
+		if b.y, err = ort.NewEmptyTensor[float32]([]int64{1, 3549, 85}); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = b.y.Destroy() }()
+		free <- b
+	}
+	bare := func(int) error {
+		b := <-free
+		defer func() { free <- b }()
+		return b.run.Run([]ort.Value{b.x}, []ort.Value{b.y})
+	}
+	g, err := v2client.New(r.at("gRPC"), v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	const in, out = 3 * 416 * 416 * 4, 3549 * 85 * 4
+	pool, err := v2client.NewPool(t.Context(), g, clients, in+out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pool.Close(context.WithoutCancel(t.Context())) }()
+	shared := func(int) error {
+		slot, err := pool.Get(t.Context())
+		if err != nil {
+			return err
+		}
+		defer slot.Release()
+		_, err = g.Infer(t.Context(), &v2client.Request{
+			Model: "yolox", Inputs: []v2client.Input{slot.Input("images", tensor.FP32, []int64{1, 3, 416, 416}, in)},
+			Outputs: []v2client.Output{{Name: "output", Place: slot.Place(in, out)}},
+		})
+		return err
+	}
+	sent := &v2client.Request{Model: "yolox", Inputs: []v2client.Input{{Tensor: tensor.Tensor{Name: "images", DataType: tensor.FP32, Shape: []int64{1, 3, 416, 416}, Data: make([]byte, in)}}}}
+	against(t, "infer_yolox_shared_memory", 0.95, clients, shared, bare)
+	against(t, "infer_yolox_grpc", 0.80, clients, func(int) error {
+		_, err := g.Infer(t.Context(), sent)
+		return err
+	}, bare)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
+	"github.com/vedette/vedette/internal/race"
 )
 
 // sumModel adds on ONNX Runtime: two inputs and two outputs of rows of four numbers.
@@ -164,5 +165,39 @@ func TestX3RegionsCutShortInUseFailTheirRequestsAlone(t *testing.T) {
 		if _, err := g.SystemSharedMemoryUnregister(t.Context(), &inference.SystemSharedMemoryUnregisterRequest{Name: s.name}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestLargeTensorsAllocateNothingThatGrows(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector's pools forget; the run without it counts")
+	}
+	at := spawn(t, "--model-repository", repository(t, testModels()))
+	g, err := v2client.New(at["gRPC"], v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	h := v2client.NewHTTP("http://"+at["HTTP"], v2client.Config{})
+	defer func() { _ = h.Close() }()
+	for name, ask := range map[string]func(context.Context, *v2client.Request) (*v2client.Response, error){"gRPC": g.Infer, "HTTP": h.Infer} {
+		t.Run(name, func(t *testing.T) {
+			const size, warm, requests = 6 << 20, 10, 60
+			req := &v2client.Request{Model: "plain", Inputs: []v2client.Input{plain(make([]byte, size))}}
+			before := 0.0
+			for i := range warm + requests {
+				if i == warm {
+					before = gauge(t, at["metrics"], "go_memstats_alloc_bytes_total")
+				}
+				if _, err := ask(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			each := (gauge(t, at["metrics"], "go_memstats_alloc_bytes_total") - before) / requests
+			t.Logf("%.0f bytes for each request", each)
+			if each > size/8 {
+				t.Errorf("a request with a tensor of %d bytes allocates %.0f bytes", size, each)
+			}
+		})
 	}
 }

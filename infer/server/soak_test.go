@@ -87,17 +87,22 @@ type gauges struct{ memory, goroutines, files float64 }
 
 func readGauges(t *testing.T, metrics string) gauges {
 	t.Helper()
-	_, text := fetch(t, "GET", "http://"+metrics+"/metrics", "")
-	read := func(name string) float64 {
-		_, rest, ok := strings.Cut(text, "\n"+name+" ")
-		line, _, _ := strings.Cut(rest, "\n")
-		v, err := strconv.ParseFloat(line, 64)
-		if !ok || err != nil {
-			t.Fatalf("metrics do not tell %s", name)
-		}
-		return v
+	return gauges{
+		gauge(t, metrics, "process_resident_memory_bytes") / 1e6, gauge(t, metrics, "go_goroutines"), gauge(t, metrics, "process_open_fds"),
 	}
-	return gauges{read("process_resident_memory_bytes") / 1e6, read("go_goroutines"), read("process_open_fds")}
+}
+
+// gauge reads one metric that has no labels.
+func gauge(t *testing.T, metrics, name string) float64 {
+	t.Helper()
+	_, text := fetch(t, "GET", "http://"+metrics+"/metrics", "")
+	_, rest, ok := strings.Cut(text, "\n"+name+" ")
+	line, _, _ := strings.Cut(rest, "\n")
+	v, err := strconv.ParseFloat(line, 64)
+	if !ok || err != nil {
+		t.Fatalf("metrics do not tell %s", name)
+	}
+	return v
 }
 
 // soaker is one client that asks in every way there is.
