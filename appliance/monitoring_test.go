@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -88,6 +89,33 @@ func TestTheDashboardAndTheAlertsAskForMetricsThatExist(t *testing.T) {
 		check("alert "+r.Alert, r.Expr)
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("alert %s does not say what to do", r.Alert)
+		}
+	}
+}
+
+// What makes each alert fire is tried with Prometheus' own tool.
+func TestTheAlertsFireWhenTheyShould(t *testing.T) {
+	rules, err := os.ReadFile("../docs/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("../docs/monitoring/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllSubmatch(rules, -1) {
+		if !regexp.MustCompile(`alertname: ` + string(m[1]) + `\n +exp_alerts:`).Match(tests) {
+			t.Errorf("no test has %s fire", m[1])
+		}
+	}
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("promtool is not installed (make test installs it)")
+	}
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.CommandContext(t.Context(), "promtool", args...)
+		cmd.Dir = "../docs/monitoring"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 }

@@ -56,21 +56,63 @@ func TestTheUnitsAreValid(t *testing.T) {
 
 func TestTheServicesAreConfined(t *testing.T) {
 	const limit = 2.0
-	score := regexp.MustCompile(`exposure level for \S+: ([0-9.]+)`)
 	for _, u := range unitsForChecking(t) {
 		if filepath.Ext(u) != ".service" {
 			continue
 		}
-		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", u).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", u, err, out)
-		}
-		m := score.FindSubmatch(out)
-		if m == nil {
-			t.Fatalf("no score in the answer:\n%s", out)
-		}
-		if s, err := strconv.ParseFloat(string(m[1]), 64); err != nil || s > limit {
-			t.Errorf("%s: exposure %s, the limit is %.1f", filepath.Base(u), m[1], limit)
+		if s := score(t, u); s > limit {
+			t.Errorf("%s: exposure %.1f, the limit is %.1f", filepath.Base(u), s, limit)
 		}
 	}
+}
+
+// score is the exposure that systemd-analyze finds for a unit.
+func score(t *testing.T, unit string) float64 {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", unit).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", unit, err, out)
+	}
+	m := regexp.MustCompile(`exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("no score in the answer:\n%s", out)
+	}
+	s, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The drop-in for GPUs opens devices; what that costs is told, and stays below what a plain service has.
+func TestTheDropInForGPUsIsValidAndScoredApart(t *testing.T) {
+	for _, u := range unitsForChecking(t) {
+		if filepath.Base(u) != "vedette-infer.service" {
+			continue
+		}
+		unit, err := os.ReadFile(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf, err := os.ReadFile("examples/gpu.conf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Offline, systemd-analyze reads one file: later settings of a section win as those of a drop-in do.
+		unit = regexp.MustCompile(`(?m)^\[Install\]\n.*\n?`).ReplaceAll(unit, nil)
+		path := filepath.Join(t.TempDir(), "vedette-infer-gpu.service")
+		if err := os.WriteFile(path, append(append(unit, '\n'), conf...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", path).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%v\n%s", err, out)
+		}
+		s := score(t, path)
+		t.Logf("exposure_vedette-infer_with_gpu.conf %.1f points", s)
+		if s > 2 {
+			t.Errorf("with gpu.conf the exposure is %.1f", s)
+		}
+		return
+	}
+	t.Fatal("there is no vedette-infer.service")
 }

@@ -116,3 +116,20 @@ func TestTokensAreMadeListedAndRevoked(t *testing.T) {
 		}
 	}
 }
+
+func TestProfilesAreForAdmins(t *testing.T) {
+	b := start(t, true, album{}) // even where anybody may look
+	for role, want := range map[api.Role]int{"": http.StatusUnauthorized, api.Operator: http.StatusForbidden, api.Admin: http.StatusOK} {
+		var header []string
+		if role != "" {
+			header = []string{"Authorization", "Bearer " + b.tokens[role]}
+		}
+		resp, body := b.do(http.MethodGet, "/debug/pprof/goroutine?debug=1", "", header...)
+		if role == "" && resp.StatusCode == http.StatusForbidden { // a visitor is a viewer
+			continue
+		}
+		if resp.StatusCode != want || (want == http.StatusOK) != strings.Contains(body, "goroutine profile") {
+			t.Errorf("%q: %d %.60s, want %d", role, resp.StatusCode, body, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,7 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 	if s.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", g.watchers(s.cfg.Metrics))
 	}
+	mux.Handle("/debug/pprof/", g.admins(profiles()))
 	end := func() {}
 	if s.cfg.Dashboard != nil {
 		dash, err := s.cfg.Dashboard(conn)
@@ -56,6 +58,17 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 		end = dash.Close
 	}
 	return web.WithSession(g.admitVisitors(g.following(mux))), end, nil
+}
+
+// profiles answers with what Go's pprof tells about this process.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
 }
 
 func openapi(w http.ResponseWriter, _ *http.Request) {

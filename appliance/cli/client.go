@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +32,8 @@ type client struct {
 	Token  string `env:"VEDETTE_TOKEN" help:"Token, needed with --server."`
 	Pin    string `name:"tls-fingerprint" env:"VEDETTE_TLS_FINGERPRINT" placeholder:"SHA256" help:"Fingerprint of the server's certificate, as its log tells it."`
 	CA     string `name:"tls-ca" type:"path" env:"VEDETTE_TLS_CA" placeholder:"FILE" help:"Authority that signed the server's certificate."`
+	Cert   string `name:"tls-client-cert" type:"path" env:"VEDETTE_TLS_CLIENT_CERT" placeholder:"FILE" help:"Certificate to show to a server that asks for one (tls-client-ca)."`
+	Key    string `name:"tls-client-key" type:"path" env:"VEDETTE_TLS_CLIENT_KEY" placeholder:"FILE" help:"Its key."`
 	Output string `short:"o" enum:"table,json" default:"table" help:"table or json."`
 }
 
@@ -57,25 +61,39 @@ func (c *client) connect(ctx context.Context, g *grammar) (context.Context, *grp
 	return ctx, conn, nil
 }
 
-// credentials are TLS when the server has to prove who it is, by fingerprint or by authority.
+// credentials are TLS when the server has to prove who it is, by fingerprint or by authority, or this client has to.
 func (c *client) credentials() (credentials.TransportCredentials, error) {
-	switch {
-	case c.Server == "" || (c.Pin == "" && c.CA == "" && nearby(c.Server)):
+	if c.Server == "" || (c.Pin == "" && c.CA == "" && c.Cert == "" && nearby(c.Server)) {
 		return insecure.NewCredentials(), nil
-	case c.Pin == "" && c.CA == "":
-		return credentials.NewTLS(nil), nil // the machine's authorities
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12} // the machine's authorities
+	switch {
 	case c.Pin != "":
-		cfg, err := certificate.Pinned(c.Pin)
-		if err != nil {
+		var err error
+		if cfg, err = certificate.Pinned(c.Pin); err != nil {
 			return nil, fmt.Errorf("--tls-fingerprint: %w", err)
 		}
-		return credentials.NewTLS(cfg), nil
+	case c.CA != "":
+		text, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--tls-ca: there is no certificate in %s", c.CA)
+		}
 	}
-	creds, err := credentials.NewClientTLSFromFile(c.CA, "")
-	if err != nil {
-		return nil, fmt.Errorf("--tls-ca: %w", err)
+	if (c.Cert == "") != (c.Key == "") {
+		return nil, errors.New("a client's certificate and its key belong together: give both --tls-client-cert and --tls-client-key, or neither")
 	}
-	return creds, nil
+	if c.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-client-cert: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(cfg), nil
 }
 
 // nearby tells whether an address stays on this machine: there the appliance speaks plainly.

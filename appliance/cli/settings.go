@@ -193,6 +193,7 @@ func (s *settings) Resolve(kctx *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 type configCommands struct {
 	Check configCheck `cmd:"" help:"Tell every fault of a configuration file at once."`
 	List  configList  `cmd:"" help:"List the names of all settings."`
+	Doc   configDoc   `cmd:"" name:"reference" help:"Print what every setting means, as Markdown."`
 }
 
 type configCheck struct {
@@ -233,4 +234,29 @@ func (configList) Run(env *Env, app *kong.Kong) error {
 		}
 	}
 	return nil
+}
+
+type configDoc struct{}
+
+// Run prints the reference; docs/configuration.md is what it prints.
+func (configDoc) Run(env *Env, app *kong.Kong) error {
+	known := flagsOf(app.Model)
+	var b strings.Builder
+	b.WriteString("# Settings\n\nPrinted by `vedette config reference`. A setting can be given in the file (`/etc/vedette/vedette.yaml`, or `--config FILE`),\n" +
+		"by an environment variable, which goes before the file, or by a flag, which goes before both. `vedette config check` tells every\n" +
+		"fault of a file at once; `systemctl reload vedette` makes a change take effect.\n\n| setting | flag | environment | default | what it is |\n|---|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		f := known[name]
+		def := "none"
+		if f.Default != "" {
+			def = "`" + f.Default + "`"
+		}
+		variable := "none"
+		if len(f.Envs) > 0 {
+			variable = "`" + f.Envs[0] + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | `--%s` | %s | %s | %s |\n", name, name, variable, def, strings.ReplaceAll(strings.ReplaceAll(f.Help, " (${default})", ""), "|", "or"))
+	}
+	_, err := io.WriteString(env.Stdout, b.String())
+	return err
 }
