@@ -36,11 +36,18 @@ func wanted(desired []cameras.Desired) []pipeline.Camera {
 		if around := d.Camera.GetRecording().GetClip().AsDuration(); around > 0 {
 			c.Ingest.PreRollBytes = max(standardPreRoll, int64(around.Seconds()*clipRate))
 		}
+		for _, m := range d.Camera.GetPrivacyMasks() {
+			mask := &ingestv1.PrivacyMask{}
+			for _, p := range m.GetPoints() {
+				mask.Points = append(mask.Points, &ingestv1.Point{X: p.GetX(), Y: p.GetY()})
+			}
+			c.Ingest.PrivacyMasks = append(c.Ingest.PrivacyMasks, mask)
+		}
 		if a.GetEveryFrame() {
 			c.Ingest.Slots = everyFrameSlots
 		}
 		if strings.HasPrefix(c.Ingest.GetAddress(), "file:") {
-			c.Ingest.File = &ingestv1.FilePlayback{FullSpeed: a.GetEveryFrame()}
+			c.Ingest.File = &ingestv1.FilePlayback{FullSpeed: a.GetEveryFrame(), Loop: d.Camera.GetSource().GetLoop()}
 		}
 		list[i] = c
 	}
@@ -79,7 +86,13 @@ func motionGate(g *vedettev1.MotionGate) *ingestv1.MotionGate {
 const everyFrameSlots = 12
 
 func ingestSource(name string, s *vedettev1.Source, password string) *ingestv1.Camera {
-	c := &ingestv1.Camera{Name: name, Address: s.GetUri(), Username: s.GetUsername(), Password: password}
+	c := &ingestv1.Camera{
+		Name: name, Address: s.GetUri(), MainAddress: s.GetMainUri(), KeepMain: s.GetKeepMain(), Username: s.GetUsername(), Password: password,
+		PreRollBytes: s.GetPreRollBytes(),
+	}
+	if t := s.GetTls(); t != nil {
+		c.Tls = &ingestv1.Tls{CaPem: t.GetCaPem(), CertificateSha256: t.GetCertificateSha256()}
+	}
 	switch s.GetTransport() {
 	case vedettev1.Transport_TRANSPORT_TCP:
 		c.Transport = ingestv1.Transport_TRANSPORT_TCP

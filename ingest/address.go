@@ -7,66 +7,6 @@ import (
 	"strings"
 )
 
-// SplitAddress takes an address apart as people paste it: user and password inside it, with any
-// characters, encoded or not. It returns the address without them.
-//
-// The host begins after the last @ before the path: passwords with @ / ? # are common and hosts with
-// them do not exist. A slash in a password is recognised when what follows it still has
-// an @ followed by something that can be a host.
-func SplitAddress(pasted string) (address, username, password string, err error) {
-	pasted = strings.TrimSpace(pasted)
-	scheme, rest, ok := strings.Cut(pasted, "://")
-	if !ok {
-		if path, isFile := strings.CutPrefix(pasted, "file:"); isFile && path != "" {
-			return pasted, "", "", nil
-		}
-		return "", "", "", errors.New("address has no scheme: expected rtsp://host/path")
-	}
-	scheme = strings.ToLower(scheme)
-	if scheme == "file" {
-		return "file://" + rest, "", "", nil
-	}
-	if at := credentialsEnd(rest); at >= 0 {
-		username, password, _ = strings.Cut(rest[:at], ":")
-		username, password = unescape(username), unescape(password)
-		rest = rest[at+1:]
-	}
-	u, perr := url.Parse(scheme + "://" + rest)
-	if perr != nil || u.User != nil {
-		// The parser's own text repeats the address, and with it what may be a password.
-		return "", "", "", errors.New("address cannot be read: expected rtsp://host[:port]/path")
-	}
-	if u.Hostname() == "" {
-		return "", "", "", errors.New("address has no host")
-	}
-	return scheme + "://" + rest, username, password, nil
-}
-
-// credentialsEnd returns the place of the @ that ends user and password, or -1.
-func credentialsEnd(rest string) int {
-	authority := rest
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		authority = rest[:i]
-	}
-	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
-		return at
-	}
-	// An @ further on belongs to a password with a slash in it only when the authority cannot be
-	// a host with a port, as in user:pa/ss@host.
-	if u, err := url.Parse("rtsp://" + authority); err == nil && u.Hostname() != "" {
-		return -1
-	}
-	return strings.LastIndexByte(rest, '@')
-}
-
-// unescape decodes %XX where that is what it is; a bare % stays.
-func unescape(s string) string {
-	if d, err := url.PathUnescape(s); err == nil {
-		return d
-	}
-	return s
-}
-
 // Check reports every fault of the settings, each with its field.
 func (c Camera) Check() error {
 	var faults []error
@@ -86,12 +26,25 @@ func (c Camera) Check() error {
 		if u.Hostname() == "" {
 			fault("address", "has no host")
 		}
+	case u.Scheme == "http" || u.Scheme == "https":
+		if u.Hostname() == "" {
+			fault("address", "has no host")
+		}
 	case u.Scheme == "file":
 		if FilePath(c.Address) == "" {
 			fault("address", "names no file")
 		}
+	case u.Scheme == "v4l2":
+		if !strings.HasPrefix(u.Path, "/dev/") || strings.Contains(u.Path, "..") || u.Host != "" {
+			fault("address", "a device is v4l2:///dev/video0")
+		}
 	default:
-		fault("address", "scheme %q is not rtsp, rtsps or file", u.Scheme)
+		fault("address", "scheme %q is not rtsp, rtsps, http, https, v4l2 or file", u.Scheme)
+	}
+	if c.MainAddress != "" {
+		if u, err := url.Parse(c.MainAddress); err != nil || u.User != nil || u.Hostname() == "" || u.Scheme != "rtsp" && u.Scheme != "rtsps" {
+			fault("main_address", "is not rtsp://host/path or rtsps://host/path, free of credentials")
+		}
 	}
 	if c.AnalysisRate < 0 || c.AnalysisRate > 1000 || c.AnalysisRate != c.AnalysisRate {
 		fault("analysis_rate", "%v is not within 0 and 1000 frames a second", c.AnalysisRate)

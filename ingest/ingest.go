@@ -17,8 +17,13 @@ import (
 type Camera struct {
 	// Name is unique and opaque.
 	Name string
-	// Address is rtsp://…, rtsps://… or file:…, free of credentials.
+	// Address is rtsp://…, rtsps://…, http://…, https://…, v4l2:///dev/… or file:…, free of credentials, whose places
+	// among its parameters are {username} and {password}.
 	Address string
+	// MainAddress is a second stream of the same camera, rtsp://… or rtsps://…, that is not analysed; empty: none.
+	// KeepMain keeps it connected though nobody looks.
+	MainAddress string
+	KeepMain    bool
 	// Username and Password may hold any characters. Neither is ever printed (see String).
 	Username, Password string
 	Transport          Transport

@@ -110,8 +110,9 @@ func (r *Registry) Create(ctx context.Context, id string, camera *vedettev1.Came
 	if id == "" {
 		id = "cam-" + strings.ToLower(base32.HexEncoding.EncodeToString(randomBytes(5)))
 	}
+	camera = takenApart(camera)
 	want := &vedettev1.Camera{
-		DisplayName: camera.GetDisplayName(), Labels: camera.GetLabels(),
+		PrivacyMasks: camera.GetPrivacyMasks(), DisplayName: camera.GetDisplayName(), Labels: camera.GetLabels(),
 		Source: source(camera.GetSource()), Analysis: analysis(camera.GetAnalysis()), DesiredState: camera.GetDesiredState(),
 		Recording: recording(camera.GetRecording()),
 	}
@@ -269,7 +270,7 @@ func (r *Registry) view(e *entry) *vedettev1.Camera {
 
 // resource is the row of a camera.
 func (r *Registry) resource(id string, camera *vedettev1.Camera, password string) (store.Resource, error) {
-	spec, err := proto.Marshal(&vedettev1.Camera{Source: source(camera.GetSource()), Analysis: camera.GetAnalysis(), Recording: camera.GetRecording()})
+	spec, err := proto.Marshal(&vedettev1.Camera{Source: source(camera.GetSource()), PrivacyMasks: camera.GetPrivacyMasks(), Analysis: camera.GetAnalysis(), Recording: camera.GetRecording()})
 	if err != nil {
 		return store.Resource{}, fmt.Errorf("encode camera %q: %w", id, err)
 	}
@@ -293,7 +294,7 @@ func (r *Registry) fromResource(res store.Resource) (*entry, error) {
 	}
 	c := &vedettev1.Camera{
 		Name: Name(res.Name), Uid: res.UID, Etag: res.Etag, DisplayName: res.DisplayName, Labels: res.Labels,
-		Source: source(spec.GetSource()), Analysis: analysis(spec.GetAnalysis()), Recording: recording(spec.GetRecording()),
+		Source: source(spec.GetSource()), PrivacyMasks: spec.GetPrivacyMasks(), Analysis: analysis(spec.GetAnalysis()), Recording: recording(spec.GetRecording()),
 		DesiredState: vedettev1.DesiredState_DESIRED_STATE_ENABLED,
 	}
 	if !res.CreateTime.IsZero() {
@@ -312,11 +313,6 @@ func (r *Registry) fromResource(res store.Resource) (*entry, error) {
 		return e, fmt.Errorf("password of camera %q: %w", res.Name, err)
 	}
 	return e, nil
-}
-
-// source copies what is registered of a source; its password travels apart.
-func source(s *vedettev1.Source) *vedettev1.Source {
-	return &vedettev1.Source{Uri: s.GetUri(), Username: s.GetUsername(), Transport: s.GetTransport()}
 }
 
 func analysis(a *vedettev1.Analysis) *vedettev1.Analysis {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -221,7 +222,8 @@ func TestEveryFaultOfARegistrationIsReported(t *testing.T) {
 		{"no source at all", "door", func(c *vedettev1.Camera) { c.Source = nil }, []string{"camera.source.uri"}},
 		{"misspelt scheme", "door", func(c *vedettev1.Camera) { c.Source.Uri = "rstp://camera" }, []string{"camera.source.uri"}},
 		{"credentials in the address", "door", func(c *vedettev1.Camera) { c.Source.Uri = "rtsp://a:b@camera/" }, []string{"camera.source.uri"}},
-		{"address that cannot be read", "door", func(c *vedettev1.Camera) { c.Source.Uri = "rtsp://a:" + canary + "%zz@camera/" }, []string{"camera.source.uri"}},
+		{"an @ that may end a password", "door", func(c *vedettev1.Camera) { c.Source.Uri = "rtsp://a:1/" + canary + "@camera/" }, []string{"camera.source.uri"}},
+		{"address that cannot be read", "door", func(c *vedettev1.Camera) { c.Source.Uri = "rtsp://camera/" + canary + "%zz" }, []string{"camera.source.uri"}},
 		{"port out of range", "door", func(c *vedettev1.Camera) { c.Source.Uri = "rtsp://camera:99999/" }, []string{"camera.source.uri"}},
 		{"no host", "door", func(c *vedettev1.Camera) { c.Source.Uri = "rtsp:///path" }, []string{"camera.source.uri"}},
 		{"relative file", "door", func(c *vedettev1.Camera) { c.Source.Uri = "file://clip.mp4" }, []string{"camera.source.uri"}},
@@ -231,8 +233,17 @@ func TestEveryFaultOfARegistrationIsReported(t *testing.T) {
 		{"staleness of an hour", "door", func(c *vedettev1.Camera) { c.Analysis.StalenessBudget = durationpb.New(1 << 42) }, []string{"camera.analysis.staleness_budget"}},
 		{"unknown transport", "door", func(c *vedettev1.Camera) { c.Source.Transport = 9 }, []string{"camera.source.transport"}},
 		{"unknown state", "door", func(c *vedettev1.Camera) { c.DesiredState = 9 }, []string{"camera.desired_state"}},
+		{"main stream over HTTP", "door", func(c *vedettev1.Camera) { c.Source.MainUri = "http://camera/" }, []string{"camera.source.main_uri"}},
+		{"a main stream to keep that is none", "door", func(c *vedettev1.Camera) { c.Source.KeepMain = true }, []string{"camera.source.keep_main"}},
+		{"a device outside of /dev", "door", func(c *vedettev1.Camera) { c.Source.Uri = "v4l2:///dev/../etc/passwd" }, []string{"camera.source.uri"}},
+		{"a certificate that is none", "door", func(c *vedettev1.Camera) { c.Source.Tls = &vedettev1.CameraTls{CaPem: "hello"} }, []string{"camera.source.tls.ca_pem"}},
+		{"half a fingerprint", "door", func(c *vedettev1.Camera) { c.Source.Tls = &vedettev1.CameraTls{CertificateSha256: "ab:cd"} }, []string{"camera.source.tls.certificate_sha256"}},
+		{"a gigabyte of pre-roll", "door", func(c *vedettev1.Camera) { c.Source.PreRollBytes = 1 << 30 }, []string{"camera.source.pre_roll_bytes"}},
+		{"a mask without area, and one outside", "door", func(c *vedettev1.Camera) {
+			c.PrivacyMasks = []*vedettev1.PrivacyMask{{Points: make([]*vedettev1.PrivacyPoint, 2)}, {Points: []*vedettev1.PrivacyPoint{{X: 0}, {X: 1}, {X: 2, Y: math.NaN()}}}}
+		}, []string{"camera.privacy_masks[0]", "camera.privacy_masks[1].points[2]"}},
 		{"several at once", "", func(c *vedettev1.Camera) {
-			c.Source.Uri, c.DisplayName, c.Labels, c.Analysis.Fps = "http://camera", long, map[string]string{"": "x"}, 1e9
+			c.Source.Uri, c.DisplayName, c.Labels, c.Analysis.Fps = "ftp://camera", long, map[string]string{"": "x"}, 1e9
 		}, []string{"camera.display_name", "camera.labels", "camera.source.uri", "camera.analysis.fps"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -332,5 +343,36 @@ func TestStatusSaysWhyNothingIsKnown(t *testing.T) {
 	c, err := r.Update(t.Context(), &vedettev1.Camera{Name: "cameras/door", DesiredState: vedettev1.DesiredState_DESIRED_STATE_DISABLED}, nil, false)
 	if err != nil || c.GetStatus().GetState() != vedettev1.CameraState_CAMERA_STATE_DISABLED {
 		t.Errorf("disabled: %v %v", c.GetStatus(), err)
+	}
+}
+
+func TestAPastedAddressIsTakenApart(t *testing.T) {
+	r, _ := register(t, t.TempDir())
+	c, err := r.Create(t.Context(), "yard", &vedettev1.Camera{Source: &vedettev1.Source{
+		Uri: "rtsp://admin:p@ss@camera/sub", MainUri: "rtsp://admin:p@ss@camera/main",
+	}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.GetSource(); s.GetUri() != "rtsp://camera/sub" || s.GetMainUri() != "rtsp://camera/main" || s.GetUsername() != "admin" || !s.GetPasswordSet() || s.GetPassword() != "" {
+		t.Errorf("created: %v", s)
+	}
+	c, err = r.Update(t.Context(), &vedettev1.Camera{Name: c.GetName(), Source: &vedettev1.Source{
+		Uri: "rtsp://camera/live?user=guest&password=" + canary,
+	}}, []string{"source.uri"}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.GetSource(); s.GetUri() != "rtsp://camera/live?user={username}&password={password}" || s.GetUsername() != "guest" {
+		t.Errorf("updated: %v", s)
+	}
+	list, _, _ := r.Desired()
+	if len(list) != 1 || list[0].Password != canary {
+		t.Errorf("wanted: %v", list)
+	}
+	var bad *cameras.InvalidError
+	_, err = r.Create(t.Context(), "other", &vedettev1.Camera{Source: &vedettev1.Source{Uri: "rtsp://a:" + canary + "@camera/", Username: "b", Password: "c"}}, false)
+	if !errors.As(err, &bad) || strings.Contains(err.Error(), canary) {
+		t.Errorf("two users: %v", err)
 	}
 }

@@ -14,6 +14,12 @@ func merge(camera *vedettev1.Camera, password string, from *vedettev1.Camera, pa
 			return "", &InvalidError{Violations: []Violation{{Field: "update_mask", Description: "nothing would change: set a field or name one here"}}}
 		}
 	}
+	if from.GetSource() != nil {
+		from = proto.CloneOf(from)
+		if SplitSource(from.Source) {
+			paths = withCredentials(paths)
+		}
+	}
 	faults := &InvalidError{}
 	src, ana := from.GetSource(), analysis(from.GetAnalysis())
 	for _, path := range paths {
@@ -40,6 +46,18 @@ func merge(camera *vedettev1.Camera, password string, from *vedettev1.Camera, pa
 			password = src.GetPassword()
 		case "source.transport":
 			camera.Source.Transport = src.GetTransport()
+		case "source.main_uri":
+			camera.Source.MainUri = src.GetMainUri()
+		case "source.keep_main":
+			camera.Source.KeepMain = src.GetKeepMain()
+		case "source.tls":
+			camera.Source.Tls = src.GetTls()
+		case "source.loop":
+			camera.Source.Loop = src.GetLoop()
+		case "source.pre_roll_bytes":
+			camera.Source.PreRollBytes = src.GetPreRollBytes()
+		case "privacy_masks":
+			camera.PrivacyMasks = from.GetPrivacyMasks()
 		case "analysis":
 			camera.Analysis = ana
 		case "analysis.fps":
@@ -81,6 +99,7 @@ func setPaths(c *vedettev1.Camera) []string {
 	for path, set := range map[string]bool{
 		"display_name":  c.GetDisplayName() != "",
 		"labels":        len(c.GetLabels()) > 0,
+		"privacy_masks": len(c.GetPrivacyMasks()) > 0,
 		"desired_state": c.GetDesiredState() != vedettev1.DesiredState_DESIRED_STATE_UNSPECIFIED,
 		"analysis":      c.GetAnalysis() != nil,
 		"recording":     c.GetRecording() != nil,
@@ -95,6 +114,9 @@ func setPaths(c *vedettev1.Camera) []string {
 			"source.username":  s.GetUsername() != "",
 			"source.password":  s.GetPassword() != "",
 			"source.transport": s.GetTransport() != 0,
+
+			"source.main_uri": s.GetMainUri() != "", "source.keep_main": s.GetKeepMain(), "source.tls": s.GetTls() != nil,
+			"source.loop": s.GetLoop(), "source.pre_roll_bytes": s.GetPreRollBytes() != 0,
 		} {
 			if set {
 				paths = append(paths, path)

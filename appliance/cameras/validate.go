@@ -2,9 +2,7 @@ package cameras
 
 import (
 	"fmt"
-	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -72,80 +70,13 @@ func validate(id string, c *vedettev1.Camera, password string) error {
 		faults.add("camera.desired_state", "%d is no such state", c.GetDesiredState())
 	}
 	validateSource(faults, "camera.source", c.GetSource(), password)
+	validateMasks(faults, c.GetPrivacyMasks())
 	validateAnalysis(faults, c.GetAnalysis())
 	validateRecording(faults, c.GetRecording())
 	if len(faults.Violations) > 0 {
 		return faults
 	}
 	return nil
-}
-
-// ValidateSource checks a source that is not part of a registration; field is its path in the request.
-func ValidateSource(field string, s *vedettev1.Source) error {
-	faults := &InvalidError{}
-	validateSource(faults, field, s, s.GetPassword())
-	if len(faults.Violations) > 0 {
-		return faults
-	}
-	return nil
-}
-
-func validateSource(faults *InvalidError, field string, s *vedettev1.Source, password string) {
-	validateURI(faults, field, s.GetUri())
-	if len(s.GetUsername()) > 256 {
-		faults.add(field+".username", "%d bytes, at most 256", len(s.GetUsername()))
-	}
-	if len(password) > 1024 {
-		faults.add(field+".password", "%d bytes, at most 1024", len(password))
-	}
-	if password != "" && s.GetUsername() == "" {
-		faults.add(field+".username", "missing: a password without a user is of no use")
-	}
-	if _, ok := vedettev1.Transport_name[int32(s.GetTransport())]; !ok {
-		faults.add(field+".transport", "%d is no such transport", s.GetTransport())
-	}
-}
-
-func validateURI(faults *InvalidError, field, uri string) {
-	field += ".uri"
-	if uri == "" {
-		faults.add(field, "missing: the camera's address, for example rtsp://192.168.1.20/stream1")
-		return
-	}
-	if len(uri) > 2048 {
-		faults.add(field, "%d bytes, at most 2048", len(uri))
-		return
-	}
-	u, err := url.Parse(uri)
-	if err != nil {
-		// The parser's error quotes the address, which may hold a password.
-		faults.add(field, "is not an address (characters other than letters and digits in it may need %%-escaping)")
-		return
-	}
-	if u.User != nil || (u.Scheme != "file" && strings.Contains(uri, "@")) {
-		// An @ further behind may end a password that holds a / or a #.
-		faults.add(field, "holds a user or password: give them as username and password, so that they can be kept secret (an @ of the path is written %%40)")
-	}
-	if u.Fragment != "" || strings.Contains(uri, "#") {
-		faults.add(field, "holds a #: write it %%23")
-	}
-	switch u.Scheme {
-	case "rtsp", "rtsps":
-		if u.Hostname() == "" {
-			faults.add(field, "has no host: write rtsp://host/path")
-		}
-		if port := u.Port(); port != "" {
-			if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-				faults.add(field, "port %q is not within 1 and 65535", port)
-			}
-		}
-	case "file":
-		if u.Host != "" || !strings.HasPrefix(u.Path, "/") {
-			faults.add(field, "a file's address is file:/// and an absolute path")
-		}
-	default:
-		faults.add(field, "scheme %q is none of rtsp, rtsps and file", u.Scheme)
-	}
 }
 
 func validateAnalysis(faults *InvalidError, a *vedettev1.Analysis) {

@@ -113,11 +113,7 @@ type cameraAdd struct {
 
 // Run registers the camera.
 func (c *cameraAdd) Run(ctx context.Context, env *Env, g *grammar) error {
-	uri, user, password, err := splitUser(c.Address)
-	if err != nil {
-		return err
-	}
-	camera := &vedettev1.Camera{Source: &vedettev1.Source{Uri: uri, Username: user, Password: password}}
+	camera := &vedettev1.Camera{Source: &vedettev1.Source{Uri: c.Address}}
 	if _, err := c.apply(env, camera); err != nil {
 		return err
 	}
@@ -216,15 +212,8 @@ func (c *cameraUpdate) Run(ctx context.Context, env *Env, g *grammar) error {
 	camera := &vedettev1.Camera{Name: fullName(c.ID), Source: &vedettev1.Source{}}
 	var paths []string
 	if c.Address != nil {
-		uri, user, password, err := splitUser(*c.Address)
-		if err != nil {
-			return err
-		}
-		camera.Source = &vedettev1.Source{Uri: uri, Username: user, Password: password}
+		camera.Source.Uri = *c.Address
 		paths = append(paths, "source.uri")
-		if user != "" {
-			paths = append(paths, "source.username", "source.password")
-		}
 	}
 	given, err := c.apply(env, camera)
 	if err != nil {
@@ -296,17 +285,13 @@ type cameraProbe struct {
 
 // Run tries the address.
 func (c *cameraProbe) Run(ctx context.Context, env *Env, g *grammar) error {
-	uri, user, password, err := splitUser(c.Address)
-	if err != nil {
-		return err
-	}
 	ctx, conn, err := c.connect(ctx, g)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	r, err := vedettev1.NewCameraServiceClient(conn).ProbeCamera(ctx, &vedettev1.ProbeCameraRequest{
-		Source: &vedettev1.Source{Uri: uri, Username: user, Password: password},
+		Source: &vedettev1.Source{Uri: c.Address},
 	})
 	if err != nil {
 		return plain(err)

@@ -128,7 +128,7 @@ func TestFaultsAreForPeople(t *testing.T) {
 		{"nobody runs", []string{"camera", "list", "--data-dir", t.TempDir()}, "start one (vedette run)"},
 		{"unknown camera", []string{"camera", "get", "none", "--data-dir", data}, `camera "none": not found`},
 		{"bad id", []string{"camera", "add", "Door", "rtsp://camera/", "--data-dir", data}, "camera_id"},
-		{"bad address", []string{"camera", "add", "door", "http://camera/", "--data-dir", data}, `scheme "http"`},
+		{"bad address", []string{"camera", "add", "door", "ftp://camera/", "--data-dir", data}, `scheme "ftp"`},
 		{"password with a slash", []string{"camera", "add", "door", "rtsp://viewer:c4n@ary/1@camera/", "--data-dir", data}, "--password-file"},
 		{"password with a slash and a number before it", []string{"camera", "add", "door", "rtsp://viewer:12/34@camera/", "--data-dir", data}, "%2F"},
 		{"no scheme", []string{"camera", "add", "door", "camera.example:554/x", "--data-dir", data}, "write it whole"},

@@ -17,6 +17,7 @@ import (
 	"github.com/pion/rtcp"
 
 	"github.com/vedette/vedette/ingest"
+	"github.com/vedette/vedette/internal/address"
 )
 
 // Config of one session.
@@ -93,7 +94,7 @@ type session struct {
 func (s *session) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	u, err := base.ParseURL(s.cfg.Camera.Address)
+	u, err := base.ParseURL(address.Fill(s.cfg.Camera.Address, s.cfg.Camera.Username, s.cfg.Camera.Password))
 	if err != nil {
 		return &ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: errors.New("address cannot be read")}
 	}

@@ -12,6 +12,7 @@ import (
 // Camera reads a desired camera. Its faults are for ingest.Camera.Check.
 func Camera(m *ingestv1.Camera) ingest.Camera {
 	c := ingest.Camera{
+		MainAddress: m.GetMainAddress(), KeepMain: m.GetKeepMain(),
 		Name: m.GetName(), Address: m.GetAddress(), Username: m.GetUsername(), Password: m.GetPassword(),
 		Transport: ingest.Transport(m.GetTransport()), AnalysisRate: m.GetAnalysisRate(), Disabled: m.GetDisabled(),
 		Slots: int(m.GetSlots()), CA: m.GetTls().GetCaPem(), CertificateSHA256: m.GetTls().GetCertificateSha256(),

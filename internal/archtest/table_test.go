@@ -21,7 +21,7 @@ var imports = map[string][]string{
 	"ingest": {"api/frame", "api/ingest/v1"},
 	// The sidecar starts the processes of isolated cameras, and is their client.
 	"ingest/sidecar": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/unixmsg", "internal/child"},
-	"ingest/...":     {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify"},
+	"ingest/...":     {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify", "internal/address"},
 
 	// Inference: the vocabulary, then its mechanisms. Frontends see an infer.Inferer, never the repository;
 	// schedulers never see a backend.
@@ -58,7 +58,7 @@ var imports = map[string][]string{
 	"appliance/demo/...": {"appliance/demo/..."},
 	"appliance/pipeline": {"appliance/pipeline/...", "api/frame", "api/ingest/v1", "api/inference", "ingest/ingestclient", "infer/tensor", "infer/v2client", "tracker", "tracker/rows", "store", "internal/mmap", "internal/fmp4"},
 	"appliance/cli":      {"appliance", "appliance/...", "api/...", "infer/adopt", "internal/sdnotify", "store", "store/..."},
-	"appliance/...":      {"appliance", "appliance/...", "api/...", "ingest/ingestclient", "infer/v2client", "store", "web", "internal/child", "internal/sdnotify", "internal/fmp4"},
+	"appliance/...":      {"appliance", "appliance/...", "api/...", "ingest/ingestclient", "infer/v2client", "store", "web", "internal/child", "internal/sdnotify", "internal/fmp4", "internal/address"},
 	// internal/fmp4 packs what it is given and reaches nothing.
 	"web/...": {"api/vedette/v1", "web/...", "internal/fmp4"},
 
