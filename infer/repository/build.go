@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -177,28 +178,39 @@ func labelsOf(cfg *inference.ModelConfig, dir string) (map[string][]string, erro
 
 // instantiate loads the instances that the groups ask for.
 func (v *version) instantiate(ctx context.Context, be backend.Backend) error {
-	places := placements(v.cfg, v.repo.cfg.Cores)
-	for _, at := range places {
-		inst, err := be.NewInstance(ctx, v.model, at)
+	for _, at := range placements(v.cfg, v.repo.cfg.Cores) {
+		in, err := v.instance(ctx, be, v.cfg, at)
 		if err != nil {
 			return err
 		}
-		in := &instance{name: at.Name, model: inst, at: at}
-		in.keeper, _ = inst.(backend.SequenceKeeper)
-		if v.sequences && (in.keeper != nil || len(v.states) > 0) {
-			in.open = make(map[uint64]*schedule.Sequence)
-		}
-		v.instances = append(v.instances, in)
-		if v.repo.limiter != nil {
-			if in.permit, err = v.repo.limiter.register(groupOf(v.cfg, at.Group), at.GPU); err != nil {
-				return err
-			}
-		}
-		if err := v.warm(in); err != nil { //nolint:contextcheck // the version carries its own
-			return err
-		}
+		all := append(slices.Clone(v.loaded()), in)
+		v.instances.Store(&all)
 	}
 	return nil
+}
+
+// instance loads and warms one.
+func (v *version) instance(ctx context.Context, be backend.Backend, cfg *inference.ModelConfig, at backend.Placement) (*instance, error) {
+	inst, err := be.NewInstance(ctx, v.model, at)
+	if err != nil {
+		return nil, err
+	}
+	in := &instance{name: at.Name, model: inst, at: at, group: groupOf(cfg, at.Group)}
+	in.keeper, _ = inst.(backend.SequenceKeeper)
+	if v.sequences && (in.keeper != nil || len(v.states) > 0) {
+		in.open = make(map[uint64]*schedule.Sequence)
+	}
+	if v.repo.limiter != nil {
+		in.permit, err = v.repo.limiter.register(in.group, at.GPU)
+	}
+	if err == nil {
+		err = v.warm(in) //nolint:contextcheck // the version carries its own
+	}
+	if err != nil {
+		v.close(in)
+		return nil, err
+	}
+	return in, nil
 }
 
 func groupOf(cfg *inference.ModelConfig, name string) *inference.ModelInstanceGroup {
@@ -242,16 +254,16 @@ func placements(cfg *inference.ModelConfig, cores int) []backend.Placement {
 
 // schedule puts the scheduler before the instances that take part.
 func (v *version) schedule() error {
-	active := v.instances[:0:0]
-	for _, in := range v.instances {
+	var active []*instance
+	for _, in := range v.loaded() {
 		if !in.at.Passive {
 			active = append(active, in)
 		}
 	}
 	if len(active) == 0 {
-		return fmt.Errorf("model '%s' has no instance that may be scheduled: every group is passive", v.name)
+		return v.allPassive()
 	}
-	v.active = active
+	v.active.Store(&active)
 	cfg := schedule.Config{
 		Model: v.cfg, Instances: len(active), Run: v.run, Logger: v.logger,
 		Reject: func(s *schedule.Job, err *infer.Error) {
@@ -259,7 +271,7 @@ func (v *version) schedule() error {
 				j.reject(err)
 			}
 		},
-		Ended: active[0].open != nil, NextSequence: &v.repo.sequences,
+		Gone: v.gone, Ended: active[0].open != nil, NextSequence: &v.repo.sequences,
 		HoldQueued: v.repo.cfg.HoldQueued, HoldBacklog: v.repo.cfg.HoldBacklog,
 	}
 	if v.repo.limiter != nil {
@@ -321,15 +333,14 @@ func (v *version) compatible(a, b *schedule.Job) bool {
 	return true
 }
 
+func (v *version) allPassive() error {
+	return fmt.Errorf("model '%s' has no instance that may be scheduled: every group is passive", v.name)
+}
+
 // abandon closes what a failed load had opened.
 func (v *version) abandon() {
-	for _, in := range v.instances {
-		if in.permit != nil {
-			v.repo.limiter.remove(in.permit)
-		}
-		if err := in.model.Close(); err != nil {
-			v.logger.Error("instance did not close", slog.String("instance", in.name), slog.Any("err", err))
-		}
+	for _, in := range v.loaded() {
+		v.close(in)
 	}
-	v.instances = nil
+	v.instances.Store(nil)
 }

@@ -85,8 +85,8 @@ func (r *Repository) refresh(ctx context.Context, m *model) bool {
 		defer p.drop()
 		return r.apply(ctx, p) == nil // noted with the model
 	case lacking == "" && slices.ContainsFunc(m.ready, func(v *version) bool { return v.ensemble.Stale(r.Model) }):
-		p := m.ready[0].plan
-		if !p.hold() {
+		p := r.held(m.ready[0])
+		if p == nil {
 			return true // it was replaced meanwhile
 		}
 		defer p.drop()

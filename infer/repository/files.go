@@ -28,6 +28,7 @@ type plan struct {
 	cfg      *inference.ModelConfig // as written, with name and backend
 	versions []int64                // by the version policy
 	print    string
+	content  string       // as print, without the configuration; empty: unknown
 	release  func()       // of the files when nobody needs them; may be nil
 	users    atomic.Int32 // whoever works on it, and the versions that live from it
 	applied  bool         // guarded by model.op: it was loaded
@@ -85,7 +86,7 @@ func (r *Repository) fetch(ctx context.Context, name string) (*plan, error) {
 	if err != nil {
 		return nil, infer.Errorf(infer.Unavailable, "failed to load '%s', failed to poll from model repository: %v", name, err)
 	}
-	p := &plan{name: name, dir: f.dir, print: f.print, release: f.release}
+	p := &plan{name: name, dir: f.dir, print: f.print, content: f.content, release: f.release}
 	p.users.Store(1)
 	return p, nil
 }
@@ -232,12 +233,16 @@ func selected(p *inference.ModelVersionPolicy, all []int64) []int64 {
 	return all[max(0, len(all)-n):]
 }
 
-// fingerprint changes whenever a file of the model does.
-func fingerprint(dir string) (string, error) {
+// fingerprint changes whenever a file of the model does, but for those that
+// skip names by their path below dir; nil: none.
+func fingerprint(dir string, skip func(name string) bool) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if name, err := filepath.Rel(dir, path); err == nil && skip != nil && skip(name) {
+			return nil
 		}
 		info, err := os.Stat(path) // what a link points to counts
 		if err != nil {

@@ -70,7 +70,10 @@ func (v *version) portable() bool {
 	if !v.sequences || v.decoupled {
 		return false
 	}
-	for _, in := range v.active {
+	for _, in := range v.loaded() {
+		if in.at.Passive {
+			continue
+		}
 		_, gives := in.model.(backend.SequenceSnapshotter)
 		if !gives && (in.keeper != nil || len(v.states) == 0) {
 			return false
@@ -84,7 +87,7 @@ func (v *version) bequeath(heir *version) {
 	var out []*schedule.Sequence
 	states := make(map[uint64][]byte)
 	for _, s := range v.sched.Open() {
-		from := v.active[s.Instance]
+		from := v.at(s.Instance)
 		if from.open[s.ID] == nil {
 			continue
 		}
@@ -115,7 +118,7 @@ func (v *version) bequeath(heir *version) {
 		if lost[s.ID] {
 			continue
 		}
-		to := heir.active[s.Instance]
+		to := heir.at(s.Instance)
 		to.open[s.ID] = s
 		taker, ok := to.model.(backend.SequenceSnapshotter)
 		if !ok || states[s.ID] == nil {

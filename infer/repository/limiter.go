@@ -158,8 +158,8 @@ func (p *permit) release() {
 
 // Acquire implements schedule.Limiter for the instances of a version.
 func (v *version) Acquire(instance int, retry func()) bool {
-	return v.active[instance].permit.acquire(retry)
+	return v.at(instance).permit.acquire(retry)
 }
 
 // Release implements schedule.Limiter.
-func (v *version) Release(instance int) { v.active[instance].permit.release() }
+func (v *version) Release(instance int) { v.at(instance).permit.release() }

@@ -58,11 +58,26 @@ func (r *Repository) replace(ctx context.Context, name string) error {
 	if m == nil || len(m.ready) == 0 {
 		return infer.Errorf(infer.NotFound, "model '%s' has no instances to replace", name)
 	}
-	if err := r.apply(ctx, m.ready[0].plan); err != nil {
+	p := r.held(m.ready[0])
+	if p == nil {
+		return infer.Errorf(infer.Unavailable, "model '%s' is being replaced already", name)
+	}
+	defer p.drop()
+	if err := r.apply(ctx, p); err != nil {
 		return err
 	}
 	r.refreshEnsembles(ctx)
 	return nil
+}
+
+// held is what a version was loaded from, held; nil if that is gone.
+func (r *Repository) held(v *version) *plan {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !v.plan.hold() {
+		return nil
+	}
+	return v.plan
 }
 
 func (r *Repository) controllable(name string) error {
@@ -125,6 +140,9 @@ func (r *Repository) apply(ctx context.Context, p *plan) error {
 	r.mu.Unlock()
 	if unchanged {
 		return nil
+	}
+	if !p.applied && r.resizable(m, p) {
+		return r.resize(ctx, m, p)
 	}
 	start := time.Now()
 	fresh, faults := r.build(ctx, p)

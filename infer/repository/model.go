@@ -247,8 +247,8 @@ func (r *Repository) Sequences() []infer.SequenceInfo {
 			}
 			for _, s := range v.sched.Sequences() {
 				s.Model, s.Version = v.name, v.number
-				if s.Slot >= 0 && s.Index < len(v.active) {
-					s.Instance = v.active[s.Index].name
+				if s.Slot >= 0 {
+					s.Instance = v.at(s.Index).name
 				}
 				out = append(out, s)
 			}

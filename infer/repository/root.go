@@ -36,6 +36,7 @@ type listing struct {
 type fetched struct {
 	dir     string
 	print   string
+	content string // as print, without the configuration; empty: unknown
 	release func() // nil: the directory is the repository's
 }
 
@@ -71,7 +72,7 @@ func (d *directory) print(_ context.Context, name string) (string, error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return "", errNoModel
 	}
-	return fingerprint(dir)
+	return fingerprint(dir, nil)
 }
 
 func (d *directory) fetch(ctx context.Context, name string) (fetched, error) {
@@ -79,7 +80,14 @@ func (d *directory) fetch(ctx context.Context, name string) (fetched, error) {
 	if err != nil {
 		return fetched{}, fmt.Errorf("read model '%s': %w", name, err)
 	}
-	return fetched{dir: filepath.Join(d.dir, name), print: state}, nil
+	dir := filepath.Join(d.dir, name)
+	content, err := fingerprint(dir, func(file string) bool {
+		return file == "." || file == "config.pbtxt" || strings.HasPrefix(file, "configs")
+	})
+	if err != nil {
+		return fetched{}, fmt.Errorf("read model '%s': %w", name, err)
+	}
+	return fetched{dir: dir, print: state, content: content}, nil
 }
 
 func (d *directory) close() error { return nil }

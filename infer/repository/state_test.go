@@ -2,8 +2,10 @@ package repository_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,7 +303,7 @@ func TestS4ASequenceUnderLoadOutlivesReloads(t *testing.T) {
 			defer close(end)
 			for round := range 10 {
 				time.Sleep(7 * time.Millisecond)
-				rewrite(t, root, "m/config.pbtxt", model+strings.Repeat(" ", round+1))
+				rewrite(t, root, "m/1/keep", strings.Repeat("x", round+1))
 				if err := r.Load(t.Context(), "m", infer.LoadOptions{}); err != nil {
 					t.Error(err)
 				}
@@ -336,7 +338,7 @@ func TestS4AReloadDoesNotWaitForABacklog(t *testing.T) {
 			waited <- err
 		}()
 		synctest.Wait()
-		rewrite(t, root, "m/config.pbtxt", model+" ")
+		rewrite(t, root, "m/1/keep", "x")
 		if err := r.Load(t.Context(), "m", infer.LoadOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -396,53 +398,128 @@ sequence_batching { %s control_input { name: "START" control { kind: CONTROL_SEQ
 	})
 }
 
-func TestR6SequencesMoveWhenInstancesComeAndGo(t *testing.T) {
+func TestR6SequencesStayWhenInstancesComeAndGo(t *testing.T) {
 	model := fmt.Sprintf(stateModel, `state { input_name: "SI" output_name: "SO" data_type: TYPE_INT32 dims: [ 1 ] }`)
 	group := func(n int) string { return model + fmt.Sprintf(" instance_group { count: %d kind: KIND_CPU }", n) }
 	root := write(t, files{"m/config.pbtxt": group(2), "m/1/keep": ""})
 	synctest.Test(t, func(t *testing.T) {
-		r := serve(t, repository.Config{Roots: []string{root}, Backends: references(), Mode: repository.ModeExplicit, Startup: []string{"m"}})
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: references(), Mode: repository.ModeExplicit, Startup: []string{"m"}, Cores: 1})
 		id := func(i int) infer.CorrelationID { return infer.CorrelationID{Num: uint64(i + 1)} }
-		var sums [8]int32
-		for i := range sums {
+		const sequences = 8 // four slots an instance
+		for i := range sequences {
 			if _, err := step(t, r, "m", id(i), int32(i), "start"); err != nil {
 				t.Fatal(err)
 			}
-			sums[i] = int32(i)
 		}
-		alive := len(sums)
-		for _, c := range []struct{ instances, alive int }{{3, 8}, {2, 8}, {1, 4}, {2, 4}} { // four slots an instance
-			rewrite(t, root, "m/config.pbtxt", group(c.instances))
+		asked := sequences
+		for round, instances := range []int{3, 2, 1, 2} {
+			rewrite(t, root, "m/config.pbtxt", group(instances))
 			if err := r.Load(t.Context(), "m", infer.LoadOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			where := make(map[string]bool)
-			for _, s := range r.Sequences() {
-				where[s.Instance] = true
-			}
-			if n := len(r.Sequences()); n != c.alive || len(where) > c.instances {
-				t.Errorf("%d instances: %d sequences on %v, want %d", c.instances, n, where, c.alive)
-			}
-			goneOn := 0
-			for i := range sums {
-				if sums[i] < 0 {
-					continue
+			for i := range sequences {
+				if got, err := step(t, r, "m", id(i), 1, ""); err != nil || got != int32(i+round+1) {
+					t.Errorf("%d instances, sequence %d: %d %v, want %d", instances, i, got, err, i+round+1)
 				}
-				got, err := step(t, r, "m", id(i), 1, "")
-				switch {
-				case err == nil && got == sums[i]+1:
-					sums[i]++
-				case err != nil && strings.Contains(err.Error(), "must specify the START flag on the first request of the sequence"):
-					sums[i] = -1
-					goneOn++
-				default:
-					t.Errorf("%d instances, sequence %d: %d %v, want %d", c.instances, i, got, err, sums[i]+1)
-				}
+				asked++
 			}
-			if goneOn != alive-c.alive {
-				t.Errorf("%d instances: %d sequences were lost, want %d", c.instances, goneOn, alive-c.alive)
+			if st, err := r.Statistics("m", 1); err != nil || st[0].GetInferenceCount() != uint64(asked) {
+				t.Errorf("%d instances: statistics begin anew: %v %v", instances, st, err)
 			}
-			alive = c.alive
+			if info, err := r.Model("m", 1); err != nil || info.Config.GetInstanceGroup()[0].GetCount() != int32(instances) {
+				t.Errorf("the configuration told is %v, %v", info, err)
+			}
 		}
+		// At one instance the second one left, and lives until its sequences have ended; new ones come to its successor.
+		for i := range sequences {
+			if _, err := step(t, r, "m", id(i), 1, "end"); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		for i := range sequences {
+			if _, err := step(t, r, "m", id(100+i), 1, "start"); err != nil {
+				t.Error(err)
+			}
+		}
+		where := make(map[string]int)
+		for _, s := range r.Sequences() {
+			where[s.Instance]++
+		}
+		if len(where) != 2 || where["m_0_0"] != 4 || where["m_0_1"] != 4 {
+			t.Errorf("got %v", where)
+		}
+	})
+}
+
+// census counts the instances of echo that live, and those ever made.
+type census struct {
+	echo
+
+	made, live atomic.Int32
+}
+
+func (c *census) NewInstance(ctx context.Context, m *backend.Model, at backend.Placement) (backend.Instance, error) {
+	if at.Index > 6 {
+		return nil, errors.New("too many for this machine")
+	}
+	in, err := c.echo.NewInstance(ctx, m, at)
+	c.made.Add(1)
+	c.live.Add(1)
+	return counted{in, c}, err
+}
+
+type counted struct {
+	backend.Instance
+
+	census *census
+}
+
+func (c counted) Close() error {
+	c.census.live.Add(-1)
+	return c.Instance.Close()
+}
+
+func TestR6OnlyTheDifferenceOfInstancesIsLoaded(t *testing.T) {
+	group := func(n int) string { return echoModel + fmt.Sprintf(" instance_group { count: %d kind: KIND_CPU }", n) }
+	root := write(t, files{"m/config.pbtxt": group(2), "m/1/keep": ""})
+	synctest.Test(t, func(t *testing.T) {
+		c := new(census)
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: map[string]backend.Backend{"echo": c}, Mode: repository.ModeExplicit, Startup: []string{"m"}, Cores: 1})
+		expect := func(what string, made, live int32) {
+			t.Helper()
+			synctest.Wait()
+			if c.made.Load() != made || c.live.Load() != live {
+				t.Errorf("%s: %d were made, %d live, want %d and %d", what, c.made.Load(), c.live.Load(), made, live)
+			}
+			if err := ask(t, r, "m"); err != nil {
+				t.Error(err)
+			}
+		}
+		load := func(text string, opts infer.LoadOptions) error {
+			rewrite(t, root, "m/config.pbtxt", text)
+			return r.Load(t.Context(), "m", opts)
+		}
+		expect("at start", 2, 2)
+		for _, step := range []struct {
+			what, text string
+			opts       infer.LoadOptions
+			made, live int32
+		}{
+			{what: "three", text: group(3), made: 3, live: 3},
+			{what: "one", text: group(1), made: 3, live: 1},
+			{what: "a configuration that says the same", text: group(1) + " ", made: 3, live: 1},
+			{what: "two by override", text: group(1), opts: infer.LoadOptions{Config: `{"backend":"echo","input":[{"name":"IN","data_type":"TYPE_INT32","dims":[-1]}],"output":[{"name":"OUT","data_type":"TYPE_INT32","dims":[-1]}],"instance_group":[{"count":2,"kind":"KIND_CPU"}]}`}, made: 4, live: 2},
+			{what: "another model", text: group(2) + parameter("a", "b"), made: 6, live: 2},
+		} {
+			if err := load(step.text, step.opts); err != nil {
+				t.Fatal(step.what, err)
+			}
+			expect(step.what, step.made, step.live)
+		}
+		if err := load(echoModel+parameter("a", "b")+" instance_group { count: 9 kind: KIND_CPU }", infer.LoadOptions{}); err == nil || !strings.Contains(err.Error(), "too many for this machine") {
+			t.Errorf("got %v", err)
+		}
+		expect("what cannot be loaded changes nothing", 11, 2)
 	})
 }

@@ -37,12 +37,14 @@ type version struct {
 	states    []state
 	labels    map[string][]string
 
-	model     *backend.Model
-	instances []*instance
-	active    []*instance // those not passive, as the scheduler counts them
-	sched     schedule.Scheduler
-	order     *order             // nil unless preserve_ordering
-	ensemble  *ensemble.Ensemble // in place of a scheduler
+	model *backend.Model
+	sched schedule.Scheduler
+	// Slices that never change: a resize puts others in their place.
+	instances atomic.Pointer[[]*instance] // all that are loaded
+	active    atomic.Pointer[[]*instance] // those not passive, as the scheduler counts them, also when they are gone
+	resizing  sync.Mutex                  // held while instances are exchanged, and when they are freed
+	order     *order                      // nil unless preserve_ordering
+	ensemble  *ensemble.Ensemble          // in place of a scheduler
 
 	stats stats.Model
 	jobs  sync.Pool
@@ -66,6 +68,8 @@ type instance struct {
 	model  backend.Instance
 	keeper backend.SequenceKeeper // nil unless it keeps state
 	at     backend.Placement
+	group  *inference.ModelInstanceGroup
+	leaves bool    // it gets nothing new; guarded by model.op
 	permit *permit // nil without a rate limiter
 	// open are the sequences of which it saw a request; nil if neither it nor
 	// the server keeps state of them.
@@ -144,7 +148,7 @@ func (v *version) prefixed(req *infer.Request, err *infer.Error) *infer.Error {
 
 // run is the function of the scheduler: one batch on one instance.
 func (v *version) run(index int, b *schedule.Batch) {
-	in := v.active[index]
+	in := v.at(index)
 	for _, e := range b.Ended {
 		in.endSequence(e.Sequence, backend.Cause(e.Cause))
 	}
@@ -295,7 +299,7 @@ func (v *version) serve(ctx context.Context) {
 // Its scheduler works on until then.
 func (v *version) begin() {
 	v.closing.Store(true)
-	for _, in := range v.instances {
+	for _, in := range v.loaded() {
 		if r, ok := in.model.(backend.Retirer); ok {
 			r.Retire()
 		}
@@ -313,20 +317,38 @@ func (v *version) poke() {
 	}
 }
 
+// at is the instance the scheduler means.
+func (v *version) at(index int) *instance { return (*v.active.Load())[index] }
+
+// loaded are the instances there are.
+func (v *version) loaded() []*instance {
+	if p := v.instances.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // free closes the instances.
 func (v *version) free() {
-	for _, in := range v.instances {
-		for _, s := range in.open {
-			in.endSequence(s, backend.CauseUnload)
-		}
-		if in.permit != nil {
-			v.repo.limiter.remove(in.permit)
-		}
-		if err := in.model.Close(); err != nil {
-			v.logger.Error("instance did not close", slog.String("instance", in.name), slog.Any("err", err))
-		}
+	v.resizing.Lock()
+	defer v.resizing.Unlock()
+	for _, in := range v.loaded() {
+		v.close(in)
 	}
 	v.plan.drop()
+}
+
+// close frees an instance.
+func (v *version) close(in *instance) {
+	for _, s := range in.open {
+		in.endSequence(s, backend.CauseUnload)
+	}
+	if in.permit != nil {
+		v.repo.limiter.remove(in.permit)
+	}
+	if err := in.model.Close(); err != nil {
+		v.logger.Error("instance did not close", slog.String("instance", in.name), slog.Any("err", err))
+	}
 }
 
 func (v *version) snapshot() stats.Snapshot {
@@ -336,7 +358,7 @@ func (v *version) snapshot() stats.Snapshot {
 	if v.sched != nil {
 		s.Pending = v.sched.Queued()
 	}
-	for _, in := range v.instances {
+	for _, in := range v.loaded() {
 		if sized, ok := in.model.(backend.Sized); ok {
 			s.Memory = addMemory(s.Memory, in.at.GPU, sized.MemoryBytes())
 		}

@@ -76,6 +76,12 @@ func (d *dynamic) drain(err *infer.Error) {
 	}
 }
 
+func (d *dynamic) grow(time.Time) {}
+
+func (d *dynamic) shrink(int) {}
+
+func (d *dynamic) vacant(int) bool { return true }
+
 func (d *dynamic) open() []*Sequence { return nil }
 
 func (d *dynamic) adopt(time.Time, *Sequence) bool { return false }

@@ -23,6 +23,7 @@ type loop struct {
 	stopping  bool
 	closed    bool // nothing runs any more
 	running   int  // instances at work
+	leaving   int  // instances that Resize removed and that are not gone
 	admitted  uint64
 
 	alarm   chan struct{} // the timer must ring earlier; one slot: a second call says no more
@@ -30,17 +31,22 @@ type loop struct {
 }
 
 type instance struct {
-	index int
-	idle  bool
-	batch Batch
+	index   int
+	idle    bool
+	working bool // its goroutine was started
+	leaving bool // it gets nothing new
+	batch   Batch
 	// kick starts the worker on batch. One slot, so that the one who decides
 	// never waits; at most one batch is under way.
 	kick chan struct{}
 }
 
+// rejection is what is to be told when the lock is free: a job that will never
+// run, or an instance that is gone.
 type rejection struct {
-	job *Job
-	err *infer.Error
+	job  *Job
+	err  *infer.Error
+	gone *instance
 }
 
 func newLoop(cfg Config) *loop {
@@ -59,18 +65,16 @@ func newLoop(cfg Config) *loop {
 func (l *loop) Run(ctx context.Context) error {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	for _, in := range l.instances {
-		wg.Go(func() { l.work(in, stop) })
-	}
-	l.watch(ctx)
+	l.watch(ctx, func(in *instance) { wg.Go(func() { l.work(in, stop) }) })
 	// No batch is at work now and none will start.
 	close(stop)
 	wg.Wait()
 	return nil
 }
 
-// watch rings the policy when time has come and returns when all is done.
-func (l *loop) watch(ctx context.Context) {
+// watch rings the policy when time has come, starts the work of instances, and
+// returns when all is done.
+func (l *loop) watch(ctx context.Context, start func(*instance)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	cancelled := ctx.Done()
@@ -78,6 +82,12 @@ func (l *loop) watch(ctx context.Context) {
 		l.mu.Lock()
 		if l.stopping && l.running == 0 && l.policy.queued() == 0 {
 			l.closed = true
+		}
+		for _, in := range l.instances {
+			if !in.working {
+				in.working = true
+				start(in)
+			}
 		}
 		closed := l.closed && l.running == 0
 		at := l.armed
@@ -183,7 +193,7 @@ func (l *loop) next(in *instance, worker bool) bool {
 
 // decideLocked asks the policy for work of a free instance.
 func (l *loop) decideLocked(now time.Time, in *instance) bool {
-	if l.closed {
+	if l.closed || in.leaving && l.anyInstance {
 		return false
 	}
 	if l.cfg.Limiter != nil {
@@ -396,10 +406,50 @@ func (l *loop) Adopt(open []*Sequence) (rest []*Sequence) {
 
 // reject is what policies call; answers are given outside of the lock.
 func (l *loop) reject(j *Job, err *infer.Error) {
-	l.rejected = append(l.rejected, rejection{j, err})
+	l.rejected = append(l.rejected, rejection{job: j, err: err})
+}
+
+// Resize implements Scheduler.
+func (l *loop) Resize(add int, remove []int) {
+	now := time.Now()
+	l.mu.Lock()
+	for range add {
+		in := &instance{index: len(l.instances), idle: true, kick: make(chan struct{}, 1)}
+		l.instances = append(l.instances, in)
+		l.idle = append(l.idle, in.index)
+		l.policy.grow(now)
+	}
+	for _, index := range remove {
+		if in := l.instances[index]; !in.leaving {
+			in.leaving = true
+			l.leaving++
+			l.policy.shrink(index)
+		}
+	}
+	l.dispatchLocked(now, anywhere, nil)
+	l.armLocked()
+	rejected := l.takeLocked()
+	signal(l.changed) // new instances need their goroutines
+	l.mu.Unlock()
+	l.deliver(rejected)
+}
+
+// departLocked finds the instances that leave and have nothing left.
+func (l *loop) departLocked() {
+	for _, in := range l.instances {
+		if in.leaving && in.idle && l.policy.vacant(in.index) {
+			in.idle = false
+			l.idle = slices.DeleteFunc(l.idle, func(i int) bool { return i == in.index })
+			l.leaving--
+			l.rejected = append(l.rejected, rejection{gone: in})
+		}
+	}
 }
 
 func (l *loop) takeLocked() []rejection {
+	if l.leaving > 0 {
+		l.departLocked()
+	}
 	r := l.rejected
 	l.rejected = nil
 	return r
@@ -407,7 +457,12 @@ func (l *loop) takeLocked() []rejection {
 
 func (l *loop) deliver(rejected []rejection) {
 	for _, r := range rejected {
-		l.cfg.Reject(r.job, r.err)
+		switch {
+		case r.gone == nil:
+			l.cfg.Reject(r.job, r.err)
+		case l.cfg.Gone != nil:
+			l.cfg.Gone(r.gone.index)
+		}
 	}
 	if len(rejected) > 0 {
 		signal(l.changed)

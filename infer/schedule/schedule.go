@@ -48,6 +48,10 @@ type Scheduler interface {
 	// Stop refuses what is new from now on. Requests of open sequences are
 	// still taken while Run has work left.
 	Stop()
+	// Resize adds instances, which are numbered behind all there were, and lets
+	// others go: they finish what they have, open sequences until their end,
+	// get nothing new, and are then told to Config.Gone.
+	Resize(add int, remove []int)
 	// Queued is the number of requests that wait for execution.
 	Queued() int
 	// Open are the sequences that have a slot and may get further requests, for
@@ -71,6 +75,9 @@ type Config struct {
 	Run func(instance int, b *Batch)
 	// Reject answers a job that will never run.
 	Reject func(j *Job, err *infer.Error)
+	// Gone is told when an instance that Resize removed is used no more. It must
+	// not call the scheduler. nil: nobody is.
+	Gone func(instance int)
 	// Compatible tells whether two requests may share a batch; nil: always.
 	Compatible func(a, b *Job) bool
 	// Ended asks for Batch.Ended: instances keep state per sequence.
@@ -220,5 +227,10 @@ type policy interface {
 	drain(err *infer.Error)
 	sequences(now time.Time) []infer.SequenceInfo
 	open() []*Sequence
+	// grow adds an instance; shrink gives one nothing new; vacant tells when
+	// that one has nothing left.
+	grow(now time.Time)
+	shrink(instance int)
+	vacant(instance int) bool
 	adopt(now time.Time, s *Sequence) bool
 }

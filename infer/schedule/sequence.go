@@ -29,6 +29,8 @@ type sequencer struct {
 	strategy strategy
 	live     map[Key]*run // those that may get further requests
 	slots    [][]*slot    // by instance
+	leaving  []bool       // by instance: nothing new comes to its slots
+	perSlots int          // slots of an instance
 	free     freeSlots
 	backlog  *list.List // of *run
 	ending   [][]Ended  // by instance: to be told before its next batch
@@ -44,6 +46,8 @@ type sequencer struct {
 
 // strategy makes batches of an instance's slots.
 type strategy interface {
+	// grow adds an instance, of which the sequencer has the slots.
+	grow()
 	// offer tells that a slot may have a request to run.
 	offer(now time.Time, s *slot)
 	decide(now time.Time, instance int, b *Batch) bool
@@ -92,25 +96,31 @@ func newSequencer(cfg Config, sb *inference.ModelSequenceBatching, reject func(*
 	if q.next == nil {
 		q.next = new(atomic.Uint64)
 	}
-	n := max(1, int(cfg.Model.GetMaxBatchSize()))
+	q.perSlots = max(1, int(cfg.Model.GetMaxBatchSize()))
 	if c := int(sb.GetOldest().GetMaxCandidateSequences()); c > 0 {
-		n = c
+		q.perSlots = c
 	}
-	for i := range cfg.Instances {
-		slots := make([]*slot, n)
-		for k := range slots {
-			slots[k] = &slot{instance: i, index: k}
-			q.free = append(q.free, slots[k])
+	for range cfg.Instances {
+		for _, s := range q.addSlots() {
+			heap.Push(&q.free, s)
 		}
-		q.slots = append(q.slots, slots)
 	}
-	heap.Init(&q.free)
 	if o := sb.GetOldest(); o != nil {
 		q.strategy = newOldest(q, cfg, o)
 	} else {
 		q.strategy = newDirect(q, sb.GetDirect())
 	}
 	return q
+}
+
+// addSlots makes the slots of one instance more.
+func (q *sequencer) addSlots() []*slot {
+	slots := make([]*slot, q.perSlots)
+	for k := range slots {
+		slots[k] = &slot{instance: len(q.slots), index: k}
+	}
+	q.slots, q.leaving = append(q.slots, slots), append(q.leaving, false)
+	return slots
 }
 
 func (q *sequencer) enqueue(now time.Time, j *Job) (int, *infer.Error) {
@@ -296,6 +306,14 @@ func (q *sequencer) done(now time.Time, j *Job) int {
 func (q *sequencer) release(now time.Time, s *slot) {
 	s.run.slot = nil
 	s.run = nil
+	q.admit(now, s)
+}
+
+// admit lets the first of the backlog move into an empty slot.
+func (q *sequencer) admit(now time.Time, s *slot) {
+	if q.leaving[s.instance] {
+		return
+	}
 	for e := q.backlog.Front(); e != nil; e = q.backlog.Front() {
 		r, _ := q.backlog.Remove(e).(*run)
 		r.waiting = nil

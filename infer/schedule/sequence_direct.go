@@ -20,16 +20,20 @@ type direct struct {
 func newDirect(q *sequencer, d *inference.ModelSequenceBatching_StrategyDirect) *direct {
 	s := &direct{
 		q: q, delay: time.Duration(d.GetMaxQueueDelayMicroseconds()) * time.Microsecond,
-		fill: float64(d.GetMinimumSlotUtilization()), waiting: make([]time.Time, len(q.slots)),
+		fill: float64(d.GetMinimumSlotUtilization()),
 	}
-	for _, slots := range q.slots {
-		padding := make([]*Job, len(slots))
-		for i := range padding {
-			padding[i] = &Job{Null: true, Batch: 1}
-		}
-		s.padding = append(s.padding, padding)
+	for range q.slots {
+		s.grow()
 	}
 	return s
+}
+
+func (d *direct) grow() {
+	padding := make([]*Job, d.q.perSlots)
+	for i := range padding {
+		padding[i] = &Job{Null: true, Batch: 1}
+	}
+	d.padding, d.waiting = append(d.padding, padding), append(d.waiting, time.Time{})
 }
 
 func (d *direct) offer(time.Time, *slot) {}

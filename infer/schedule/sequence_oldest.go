@@ -10,23 +10,28 @@ import (
 // oldest joins the oldest requests of an instance's sequences to batches, with
 // at most one request of each sequence under way.
 type oldest struct {
-	q        *sequencer
-	batchers []*batcher // by instance
+	q         *sequencer
+	cfg       Config
+	delay     time.Duration
+	preferred []int32
+	batchers  []*batcher // by instance
 }
 
-func newOldest(q *sequencer, cfg Config, o *inference.ModelSequenceBatching_StrategyOldest) *oldest {
-	s := &oldest{q: q}
-	delay := time.Duration(o.GetMaxQueueDelayMicroseconds()) * time.Microsecond
-	preferred := o.GetPreferredBatchSize()
-	if len(preferred) == 0 && cfg.Model.GetMaxBatchSize() > 0 {
-		preferred = []int32{cfg.Model.GetMaxBatchSize()}
+func newOldest(q *sequencer, cfg Config, c *inference.ModelSequenceBatching_StrategyOldest) *oldest {
+	o := &oldest{q: q, cfg: cfg, delay: time.Duration(c.GetMaxQueueDelayMicroseconds()) * time.Microsecond, preferred: c.GetPreferredBatchSize()}
+	if len(o.preferred) == 0 && cfg.Model.GetMaxBatchSize() > 0 {
+		o.preferred = []int32{cfg.Model.GetMaxBatchSize()}
 	}
 	for range cfg.Instances {
-		b := newBatcher(int(cfg.Model.GetMaxBatchSize()), preferred, delay, cfg, q.drop)
-		b.cancelled = s.cancelled
-		s.batchers = append(s.batchers, b)
+		o.grow()
 	}
-	return s
+	return o
+}
+
+func (o *oldest) grow() {
+	b := newBatcher(int(o.cfg.Model.GetMaxBatchSize()), o.preferred, o.delay, o.cfg, o.q.drop)
+	b.cancelled = o.cancelled
+	o.batchers = append(o.batchers, b)
 }
 
 // offer puts the slot's next request into the queue of its instance once the
