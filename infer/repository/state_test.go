@@ -423,6 +423,7 @@ func TestR6SequencesStayWhenInstancesComeAndGo(t *testing.T) {
 				}
 				asked++
 			}
+			synctest.Wait() // statistics may come after the answer
 			if st, err := r.Statistics("m", 1); err != nil || st[0].GetInferenceCount() != uint64(asked) {
 				t.Errorf("%d instances: statistics begin anew: %v %v", instances, st, err)
 			}
