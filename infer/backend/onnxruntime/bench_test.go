@@ -73,7 +73,7 @@ func TestMeasure(t *testing.T) {
 		ours = append(ours, time.Since(begin))
 		o.last.Release()
 		begin = time.Now()
-		if err := in.sessions[0].run.Run([]ort.Value{x}, []ort.Value{y}); err != nil {
+		if err := in.sessions[0].run.RunWithOptions([]ort.Value{x}, []ort.Value{y}, nil); err != nil {
 			t.Fatal(err)
 		}
 		bare = append(bare, time.Since(begin))

@@ -21,8 +21,8 @@ const (
 	lastRetry  = time.Hour
 )
 
-// active tells that a session runs on an accelerator that may be given up.
-func (f *fallback) active(*session) bool { return f.wanted && !f.on }
+// active tells that sessions run on an accelerator that may be given up.
+func (f *fallback) active() bool { return f.wanted && !f.on }
 
 // note takes the loss of the accelerator down.
 func (f *fallback) note(now time.Time, err error) {
@@ -53,19 +53,19 @@ func (in *instance) open(absent uint64) error {
 	}
 	in.fallback.wanted = len(use) > 0
 	if in.fallback.wanted && !in.fallback.on {
-		s, err := newSession(in.model, in.at, in.path, inputs, outputs, use)
+		s, err := in.newSession(in.model, in.at, in.path, inputs, outputs, use)
 		if err == nil {
-			in.sessions[absent] = s
+			s.absent, in.sessions[absent] = absent, s
 			return nil
 		}
-		in.fallback.note(time.Now(), err)
+		in.fallback.note(in.now(), err)
 		in.warn()
 	}
-	s, err := newSession(in.model, in.at, in.path, inputs, outputs, nil)
+	s, err := in.newSession(in.model, in.at, in.path, inputs, outputs, nil)
 	if err != nil {
 		return err
 	}
-	in.sessions[absent] = s
+	s.absent, in.sessions[absent] = absent, s
 	return nil
 }
 
@@ -75,20 +75,21 @@ func (in *instance) warn() {
 		slog.Duration("retry_in", in.fallback.wait), slog.Any("err", in.fallback.reason))
 }
 
-// giveUp leaves the accelerator after a failed run.
-func (in *instance) giveUp(err error) (*session, error) {
-	in.fallback.note(time.Now(), err)
+// giveUp leaves the accelerator after a failed run of a session, and returns the one that stands in for it.
+func (in *instance) giveUp(s *session, err error) (*session, error) {
+	absent := s.absent
+	in.fallback.note(in.now(), err)
 	in.warn()
 	in.drop()
-	if err := in.open(0); err != nil {
+	if err := in.open(absent); err != nil {
 		return nil, err
 	}
-	return in.sessions[0], nil
+	return in.sessions[absent], nil
 }
 
 // retry goes back to the accelerator when it is time.
 func (in *instance) retry() {
-	if !in.fallback.on || time.Now().Before(in.fallback.next) {
+	if !in.fallback.on || in.now().Before(in.fallback.next) {
 		return
 	}
 	in.fallback.on = false

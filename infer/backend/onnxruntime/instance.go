@@ -43,9 +43,11 @@ type instance struct {
 	optional bool // some input may be absent
 
 	// sessions by the set of optional inputs that are absent (bit i: inputs[i]).
-	sessions map[uint64]*session
-	fallback fallback
-	watch    watch
+	sessions   map[uint64]*session
+	fallback   fallback
+	newSession opener
+	now        func() time.Time
+	watch      watch
 
 	// Reused between Executes.
 	in, out []ort.Value
@@ -254,14 +256,15 @@ func (in *instance) release() {
 // call runs the session, and once more on the CPU if an accelerator gave up.
 func (in *instance) call(s *session, jobs []*backend.Job) error {
 	err := in.watch.run(jobs, s, in.in, in.out)
-	if err != nil && in.fallback.active(s) {
+	wanted := slices.ContainsFunc(jobs, func(j *backend.Job) bool { return j.Null || !j.Cancelled() })
+	if err != nil && wanted && in.fallback.active() {
 		for i := range in.out {
 			if in.out[i] != nil && !in.outputs[i].known {
 				_ = in.out[i].Destroy() // frees memory, cannot fail
 				in.out[i] = nil
 			}
 		}
-		if s, err = in.giveUp(err); err == nil {
+		if s, err = in.giveUp(s, err); err == nil {
 			err = in.watch.run(jobs, s, in.in, in.out)
 		}
 	}

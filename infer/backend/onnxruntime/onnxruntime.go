@@ -55,12 +55,14 @@ func New(cfg Config) *Backend {
 	if cfg.Pool == nil {
 		cfg.Pool = &tensor.Pool{}
 	}
-	return &Backend{cfg: cfg, graphs: map[string]graphEntry{}}
+	return &Backend{cfg: cfg, graphs: map[string]graphEntry{}, newSession: newSession, now: time.Now}
 }
 
 // Backend is the onnxruntime backend.
 type Backend struct {
-	cfg Config
+	cfg        Config
+	newSession opener
+	now        func() time.Time
 
 	mu     sync.Mutex // guards what follows
 	loaded bool
@@ -294,6 +296,7 @@ func (b *Backend) NewInstance(_ context.Context, m *backend.Model, at backend.Pl
 	}
 	in := &instance{
 		model: m, path: file(m), at: at, pool: b.cfg.Pool, batching: m.Config.GetMaxBatchSize() > 0, sessions: map[uint64]*session{},
+		newSession: b.newSession, now: b.now,
 	}
 	in.weights = sizeOf(m.VersionDir)
 	in.ports(m.Config, g)

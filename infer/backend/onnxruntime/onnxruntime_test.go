@@ -35,6 +35,8 @@ type owner struct {
 	resp  map[*backend.Job]*infer.Response
 	err   map[*backend.Job]error
 	wants func(string) bool
+
+	cancelled bool
 }
 
 func newOwner(pool *tensor.Pool) *owner {
@@ -45,7 +47,7 @@ func (o *owner) Respond(j *backend.Job, r *infer.Response) { o.resp[j] = r }
 func (o *owner) Fail(j *backend.Job, err error)            { o.err[j] = err }
 func (*owner) Finish(*backend.Job)                         {}
 func (*owner) Reschedule(*backend.Job)                     {}
-func (*owner) Cancelled(*backend.Job) bool                 { return false }
+func (o *owner) Cancelled(*backend.Job) bool               { return o.cancelled }
 func (o *owner) Wants(_ *backend.Job, name string) bool    { return o.wants(name) }
 
 func model(t testing.TB, name, config string) *backend.Model {

@@ -15,13 +15,23 @@ import (
 	"github.com/vedette/vedette/infer/backend"
 )
 
+// runner is what a session does; an accelerator that fails is tried out with another one than ONNX Runtime's.
+type runner interface {
+	RunWithOptions(inputs, outputs []ort.Value, options *ort.RunOptions) error
+	Destroy() error
+}
+
+// opener loads a graph on execution providers.
+type opener func(m *backend.Model, at backend.Placement, path string, inputs, outputs []string, use []provider) (*session, error)
+
 // session is one loaded graph with the names it is run by.
 type session struct {
-	run     *ort.DynamicAdvancedSession
+	run     runner
 	inputs  []string
 	outputs []string
 	// provider is where it really runs.
 	provider string
+	absent   uint64 // the optional inputs it does without
 }
 
 func (s *session) close() error {
