@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -194,10 +195,19 @@ func (s *Server) instances(model string) []v2http.Instance {
 	var out []v2http.Instance
 	for _, in := range s.observer.list(model) {
 		out = append(out, v2http.Instance{
-			Name: in.Name, Version: strconv.FormatInt(in.Version, 10), Provider: in.Provider, Fallbacks: in.Fallbacks, Reason: in.Reason,
+			Name: in.Name, Version: strconv.FormatInt(in.Version, 10), Provider: in.Provider, Fallbacks: in.Fallbacks, Reason: in.Reason, Note: note(in.Provider),
 		})
 	}
 	return out
+}
+
+// note marks the providers that have never been tried where this server was made.
+func note(provider string) string {
+	first, _, _ := strings.Cut(provider, ",")
+	if slices.Contains([]string{"cuda", "tensorrt", "openvino", "xnnpack"}, first) {
+		return "untested on hardware"
+	}
+	return ""
 }
 
 // queueBudget is how long requests of a model may queue: what its parameter queue_budget_ms says, or else its

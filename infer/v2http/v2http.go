@@ -71,6 +71,8 @@ type Instance struct {
 	Provider  string `json:"provider"`
 	Fallbacks int    `json:"fallbacks"`
 	Reason    string `json:"reason,omitempty"`
+	// Note tells what is to be known of the provider.
+	Note string `json:"note,omitempty"`
 }
 
 // Restriction closes the groups of calls named in APIs (health, metadata, inference, shared-memory,
