@@ -14,11 +14,11 @@ import (
 // evalVerbs are the verbs that measure, able to run the detectors of model repositories with the inference server beside
 // executable.
 func evalVerbs(executable string) *verbs.Eval {
-	open := func(ctx context.Context, repository, program, library string) (verbs.Detector, error) {
+	open := func(ctx context.Context, repository, pipeline, program, library string) (verbs.Detector, error) {
 		if program == "" {
 			program = filepath.Join(filepath.Dir(executable), "vedette-infer")
 		}
-		d, err := detect.Open(ctx, detect.Config{Program: program, Library: library, Repository: repository})
+		d, err := detect.Open(ctx, detect.Config{Program: program, Library: library, Repository: repository, Pipeline: pipeline})
 		if err != nil {
 			return nil, err
 		}

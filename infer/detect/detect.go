@@ -63,15 +63,17 @@ type Detector struct {
 	server *child.Child
 }
 
-// name of the ensemble that is served.
-const name = "vedette-detect"
+const (
+	name        = "vedette-detect" // of the ensemble that is served
+	boxesOutput = "BOXES"
+)
 
 // Open starts a server and returns when the detector answers. The detector stops when ctx ends or it is closed.
 func Open(ctx context.Context, cfg Config) (_ *Detector, err error) {
 	if cfg.Pipeline == "" {
 		cfg.Pipeline = "pipeline"
 	}
-	ensemble, labels, err := withoutTracker(cfg.Repository, cfg.Pipeline)
+	ensemble, labels, err := untilBoxes(cfg.Repository, cfg.Pipeline)
 	if err != nil {
 		return nil, fmt.Errorf("repository %s: %w", cfg.Repository, err)
 	}
@@ -156,7 +158,7 @@ func See(ctx context.Context, client *v2client.Client, model string, file []byte
 	if err != nil {
 		return nil, errors.New(status.Convert(err).Message())
 	}
-	out := resp.Output("BOXES")
+	out := resp.Output(boxesOutput)
 	if out == nil {
 		return nil, errors.New("there are no BOXES in the answer")
 	}
@@ -185,50 +187,53 @@ func (d *Detector) Close() error {
 	return errors.Join(append(faults, os.RemoveAll(d.dir))...)
 }
 
-// withoutTracker reads an ensemble and leaves out its stateful steps and what only they need. The labels are those
-// that a step's configuration names.
-func withoutTracker(repository, pipeline string) (*inference.ModelConfig, []string, error) {
+// untilBoxes reads an ensemble and keeps the steps that BOXES needs. The labels are those that a step's configuration
+// names.
+func untilBoxes(repository, pipeline string) (*inference.ModelConfig, []string, error) {
 	c, err := readConfig(repository, pipeline)
 	if err != nil {
 		return nil, nil, err
 	}
-	var labels []string
-	taken, steps := map[string]bool{}, c.GetEnsembleScheduling().GetStep()
-	steps = slices.DeleteFunc(steps, func(s *inference.ModelEnsembling_Step) bool {
-		var m *inference.ModelConfig
-		if m, err = joined(err, repository, s.GetModelName()); m == nil {
-			return false
+	// A step comes after those whose tensors it takes only by chance; look until nothing more is needed.
+	needed, kept := map[string]bool{boxesOutput: true}, map[*inference.ModelEnsembling_Step]bool{}
+	for grown := true; grown; {
+		grown = false
+		for _, s := range c.GetEnsembleScheduling().GetStep() {
+			for _, made := range s.GetOutputMap() {
+				if !needed[made] || kept[s] {
+					continue
+				}
+				kept[s], grown = true, true
+				for _, t := range s.GetInputMap() {
+					needed[t] = true
+				}
+			}
 		}
-		if m.GetSequenceBatching() != nil {
-			return true
-		}
-		for _, t := range s.GetInputMap() {
-			taken[t] = true
-		}
-		if labels == nil {
-			labels, err = readLabels(err, filepath.Join(repository, s.GetModelName()), m)
-		}
-		return false
-	})
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case len(steps) == 0:
-		return nil, nil, fmt.Errorf("model %s is no ensemble of a detector's steps", pipeline)
+	}
+	steps := slices.DeleteFunc(c.GetEnsembleScheduling().GetStep(), func(s *inference.ModelEnsembling_Step) bool { return !kept[s] })
+	if len(steps) == 0 {
+		return nil, nil, fmt.Errorf("model %s is no ensemble of a detector's steps that makes %s", pipeline, boxesOutput)
 	}
 	c.GetEnsembleScheduling().Step = steps
 	c.Name = name
-	c.Input = slices.DeleteFunc(c.Input, func(in *inference.ModelInput) bool { return !taken[in.GetName()] })
-	c.Output = slices.DeleteFunc(c.Output, func(out *inference.ModelOutput) bool { return out.GetName() != "BOXES" })
-	return c, labels, nil
-}
-
-// joined reads a configuration unless something failed before.
-func joined(before error, repository, model string) (*inference.ModelConfig, error) {
-	if before != nil {
-		return nil, before
+	c.Input = slices.DeleteFunc(c.Input, func(in *inference.ModelInput) bool { return !needed[in.GetName()] })
+	c.Output = slices.DeleteFunc(c.Output, func(out *inference.ModelOutput) bool { return out.GetName() != boxesOutput })
+	labels, err := readLabels(filepath.Join(repository, pipeline), c)
+	if err != nil {
+		return nil, nil, err
 	}
-	return readConfig(repository, model)
+	for _, s := range steps {
+		m, err := readConfig(repository, s.GetModelName())
+		if err != nil {
+			return nil, nil, err
+		}
+		if labels == nil {
+			if labels, err = readLabels(filepath.Join(repository, s.GetModelName()), m); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return c, labels, nil
 }
 
 func readConfig(repository, model string) (*inference.ModelConfig, error) {
@@ -244,16 +249,20 @@ func readConfig(repository, model string) (*inference.ModelConfig, error) {
 	return c, nil
 }
 
-// readLabels reads the file that a model's parameter labels or an output's label_filename names.
-func readLabels(before error, dir string, c *inference.ModelConfig) ([]string, error) {
+// readLabels reads what a model's parameter labels holds, names with commas between or the name of a file of one a line,
+// or the file of an output's label_filename.
+func readLabels(dir string, c *inference.ModelConfig) ([]string, error) {
 	file := c.GetParameters()["labels"].GetStringValue()
 	for _, out := range c.GetOutput() {
 		if file == "" {
 			file = out.GetLabelFilename()
 		}
 	}
-	if before != nil || file == "" {
-		return nil, before
+	switch {
+	case file == "":
+		return nil, nil
+	case strings.Contains(file, ","):
+		return strings.Split(file, ","), nil
 	}
 	b, err := os.ReadFile(filepath.Join(dir, filepath.Base(file)))
 	if err != nil {

@@ -23,12 +23,13 @@ type Detector interface {
 	Close() error
 }
 
-// Opener starts the detector of a model repository. The program is the inference server, the library ONNX Runtime;
-// empty leaves the choice to the opener.
-type Opener func(ctx context.Context, repository, program, library string) (Detector, error)
+// Opener starts the detector of a pipeline in a model repository. The program is the inference server, the library ONNX
+// Runtime; empty leaves the choice to the opener.
+type Opener func(ctx context.Context, repository, pipeline, program, library string) (Detector, error)
 
 // server is how a detector is run.
 type server struct {
+	Pipeline    string `help:"Pipeline of the repository (pipeline)." default:"pipeline" placeholder:"NAME"`
 	Infer       string `type:"path" help:"Inference server; the one beside this program by default." placeholder:"PROGRAM"`
 	ONNXRuntime string `name:"onnxruntime" type:"path" help:"ONNX Runtime library; the shipped one by default." placeholder:"FILE"`
 	Open        Opener `kong:"-"`
@@ -38,7 +39,7 @@ func (s *server) open(ctx context.Context, repository string) (Detector, error) 
 	if s.Open == nil {
 		return nil, errors.New("this program cannot run models")
 	}
-	return s.Open(ctx, repository, s.Infer, s.ONNXRuntime)
+	return s.Open(ctx, repository, s.Pipeline, s.Infer, s.ONNXRuntime)
 }
 
 // Detect compares detections with annotations.

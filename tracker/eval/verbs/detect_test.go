@@ -56,7 +56,7 @@ func TestARepositoryIsScoredOnAnnotatedPictures(t *testing.T) {
 	dir, gt := street(t)
 	closed := 0
 	v := verbs.Detect{GT: gt, Models: "models", Out: filepath.Join(dir, "dets.json")}
-	v.Open = func(_ context.Context, repository, program, library string) (verbs.Detector, error) {
+	v.Open = func(_ context.Context, repository, _, program, library string) (verbs.Detector, error) {
 		if repository != "models" || program != "" || library != "" {
 			t.Errorf("opened %q %q %q", repository, program, library)
 		}
@@ -87,7 +87,7 @@ func TestWhatCannotBeScoredIsRefused(t *testing.T) {
 	dir, gt := street(t)
 	closed := 0
 	open := func(labels ...string) verbs.Opener {
-		return func(context.Context, string, string, string) (verbs.Detector, error) {
+		return func(context.Context, string, string, string, string) (verbs.Detector, error) {
 			return reader{labels: labels, closed: &closed}, nil
 		}
 	}
@@ -137,7 +137,7 @@ func TestAVariantThatSeesLessIsNotToBeUsed(t *testing.T) {
 		for _, p := range pictures {
 			v.Pictures = append(v.Pictures, filepath.Join(dir, p))
 		}
-		v.Open = func(_ context.Context, repository, _, _ string) (verbs.Detector, error) {
+		v.Open = func(_ context.Context, repository, _, _, _ string) (verbs.Detector, error) {
 			if repository == "gone" {
 				return nil, os.ErrNotExist
 			}
