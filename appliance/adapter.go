@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -102,6 +103,10 @@ func ingestSource(name string, s *vedettev1.Source, password string) *ingestv1.C
 		c.Transport = ingestv1.Transport_TRANSPORT_MULTICAST
 	case vedettev1.Transport_TRANSPORT_UNSPECIFIED:
 	}
+	if s.GetIsolation() == vedettev1.Isolation_ISOLATION_CAMERA {
+		c.Isolation = ingestv1.Isolation_ISOLATION_CAMERA
+	}
+	c.Decoders = s.GetDecoders()
 	return c
 }
 
@@ -130,21 +135,53 @@ func (o *observer) Analysis(camera string, a pipeline.Analysis) {
 	})
 }
 
-func (o *observer) Stream(camera string, s *ingestv1.CameraStatus) {
+func (o *observer) Stream(camera string, s *ingestv1.CameraStatus, n *ingestv1.Counters) {
 	v := &vedettev1.CameraStatus{
 		State: cameraState(s.GetState()), StreamEpoch: s.GetStreamEpoch(), SinceTime: nanoseconds(s.GetSinceTimeNs()),
 		NextRetryTime: nanoseconds(s.GetNextAttemptTimeNs()),
 	}
 	if d := s.GetStream(); d != nil {
-		v.Media, v.ReceivedFps = media(d), d.GetRate()
+		v.Media, v.ReceivedFps, v.Ingest = media(d), d.GetRate(), inward(d)
+		v.Ingest.Gate = word(s.GetGate(), "GATE_STATE_")
 	}
 	if e := s.GetError(); e != nil {
 		v.Reason, v.Message = reason(e), withHint(e)
 	}
+	if v.Ingest == nil {
+		v.Ingest = &vedettev1.IngestStatus{}
+	}
+	v.Ingest.Isolated, v.Ingest.IsolationReason, v.Ingest.Attempts = s.GetIsolated(), s.GetIsolationReason(), int32(s.GetAttempts())
+	v.Ingest.Applied, v.Ingest.Reconnects, v.Ingest.PacketsLost = word(s.GetApplied(), "APPLIED_"), int64(n.GetReconnects()), int64(n.GetPacketsLost())
+	v.Ingest.DecodeErrors, v.Ingest.FramesGated = int64(n.GetDecodeErrors()), int64(n.GetFramesGated())
+	v.Ingest.DecoderFallbacks, v.Ingest.DecodersAbandoned = int64(n.GetDecoderFallbacks()), int64(n.GetDecodersAbandoned())
 	if s.GetState() == ingestv1.CameraState_CAMERA_STATE_FINISHED {
 		v.Reason, v.Message = "FINISHED", "the file has been read to its end"
 	}
 	o.cameras.SetStream(camera, v)
+}
+
+// inward writes what was measured of a stream.
+func inward(d *ingestv1.StreamDetails) *vedettev1.IngestStatus {
+	s := &vedettev1.IngestStatus{
+		Transport: word(d.GetTransport(), "TRANSPORT_"), Decoder: d.GetDecoder(), DecoderFallback: d.GetDecoderFallback(),
+		Gop: int32(d.GetGop()), BitRate: d.GetBitRate(), SenderReports: d.GetSenderReports(),
+	}
+	if d.GetSenderReports() {
+		s.ClockOffset = durationpb.New(time.Duration(d.GetClockOffsetNs()))
+	}
+	return s
+}
+
+// word is an enum value as people read it; empty when unspecified.
+func word(v interface {
+	fmt.Stringer
+	Number() protoreflect.EnumNumber
+}, prefix string,
+) string {
+	if v.Number() == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(v.String(), prefix)
 }
 
 func cameraState(s ingestv1.CameraState) vedettev1.CameraState {
@@ -223,7 +260,22 @@ func (p *pictures) Probe(ctx context.Context, s *vedettev1.Source) (*vedettev1.P
 	if e := probe.GetError(); e != nil {
 		return nil, &api.ReasonError{Code: probeCode(e.GetReason()), Reason: reason(e), Message: e.GetMessage(), Hint: e.GetHint()}
 	}
-	return &vedettev1.ProbeCameraResponse{Media: media(probe.GetStream()), Duration: durationpb.New(time.Duration(probe.GetFirstFrameNs()))}, nil
+	r := &vedettev1.ProbeCameraResponse{
+		Media: media(probe.GetStream()), Duration: durationpb.New(time.Duration(probe.GetFirstFrameNs())), Ingest: inward(probe.GetStream()), Jpeg: probe.GetJpeg(),
+	}
+	for _, w := range probe.GetWarnings() {
+		r.Warnings = append(r.Warnings, &vedettev1.ProbeWarning{Kind: word(w.GetKind(), "PROBE_WARNING_KIND_"), Message: w.GetMessage()})
+	}
+	return r, nil
+}
+
+// DumpPackets is part of api.Pictures.
+func (p *pictures) DumpPackets(ctx context.Context, camera string, d time.Duration, maxBytes int64, take func([]byte) error) error {
+	err := p.pipe.DumpPackets(ctx, &ingestv1.DumpPackets{Camera: camera, DurationNs: int64(d), MaxBytes: maxBytes}, take)
+	if err != nil {
+		return ingestFault("dump packets of camera "+camera, err)
+	}
+	return nil
 }
 
 // probeCode tells faults of the request, which another try repeats, from faults that may pass.

@@ -31,6 +31,8 @@ type Pictures interface {
 	Picture(ctx context.Context, req PictureRequest) (*vedettev1.GetSnapshotResponse, error)
 	// Probe tries a source once.
 	Probe(ctx context.Context, source *vedettev1.Source) (*vedettev1.ProbeCameraResponse, error)
+	// DumpPackets hands the parts of a capture of a camera's packets to take.
+	DumpPackets(ctx context.Context, camera string, d time.Duration, maxBytes int64, take func([]byte) error) error
 }
 
 // Video is where the API gets coded pictures from.

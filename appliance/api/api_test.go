@@ -58,6 +58,10 @@ func (a album) Picture(_ context.Context, r api.PictureRequest) (*vedettev1.GetS
 	}, nil
 }
 
+func (a album) DumpPackets(_ context.Context, _ string, _ time.Duration, _ int64, take func([]byte) error) error {
+	return take([]byte("packets"))
+}
+
 func (a album) Probe(context.Context, *vedettev1.Source) (*vedettev1.ProbeCameraResponse, error) {
 	return nil, &api.ReasonError{Code: codes.FailedPrecondition, Reason: "AUTH_FAILED", Message: "describe rtsp://camera: 401", Hint: "check user name and password"}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,6 +111,38 @@ func (s *cameraService) ProbeCamera(ctx context.Context, req *vedettev1.ProbeCam
 		return nil, err
 	}
 	return s.cfg.Pictures.Probe(ctx, req.GetSource())
+}
+
+// Limits of a capture.
+const (
+	maxDump      = 10 * time.Minute
+	maxDumpBytes = 1 << 30
+	dumpPart     = 1 << 20 // fits a message
+)
+
+func (s *cameraService) DumpPackets(req *vedettev1.DumpPacketsRequest, out vedettev1.CameraService_DumpPacketsServer) error {
+	c, err := s.cfg.Cameras.Get(req.GetName())
+	if err != nil {
+		return err
+	}
+	if d := req.GetDuration().AsDuration(); d < 0 || d > maxDump {
+		return invalid("duration", "%s is not within 0 (10s) and %s", d, maxDump)
+	}
+	if n := req.GetMaxBytes(); n < 0 || n > maxDumpBytes {
+		return invalid("max_bytes", "%d is not within 0 (64 MiB) and %d", n, maxDumpBytes)
+	}
+	id, err := cameras.ID(c.GetName())
+	if err != nil {
+		return err
+	}
+	return s.cfg.Pictures.DumpPackets(out.Context(), id, req.GetDuration().AsDuration(), req.GetMaxBytes(), func(b []byte) error {
+		for part := range slices.Chunk(b, dumpPart) {
+			if err := out.Send(&vedettev1.DumpPacketsResponse{Data: part}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (s *cameraService) GetSnapshot(ctx context.Context, req *vedettev1.GetSnapshotRequest) (*vedettev1.GetSnapshotResponse, error) {

@@ -58,6 +58,10 @@ func merge(camera *vedettev1.Camera, password string, from *vedettev1.Camera, pa
 			camera.Source.PreRollBytes = src.GetPreRollBytes()
 		case "privacy_masks":
 			camera.PrivacyMasks = from.GetPrivacyMasks()
+		case "source.decoders":
+			camera.Source.Decoders = src.GetDecoders()
+		case "source.isolation":
+			camera.Source.Isolation = src.GetIsolation()
 		case "analysis":
 			camera.Analysis = ana
 		case "analysis.fps":
@@ -117,6 +121,8 @@ func setPaths(c *vedettev1.Camera) []string {
 
 			"source.main_uri": s.GetMainUri() != "", "source.keep_main": s.GetKeepMain(), "source.tls": s.GetTls() != nil,
 			"source.loop": s.GetLoop(), "source.pre_roll_bytes": s.GetPreRollBytes() != 0,
+			"source.decoders":  len(s.GetDecoders()) > 0,
+			"source.isolation": s.GetIsolation() != 0,
 		} {
 			if set {
 				paths = append(paths, path)

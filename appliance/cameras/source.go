@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -84,6 +85,24 @@ func ValidateSource(field string, s *vedettev1.Source) error {
 	return nil
 }
 
+// validateDecoding checks how a stream is to be decoded.
+func validateDecoding(faults *InvalidError, field string, s *vedettev1.Source) {
+	if n := len(s.GetDecoders()); n > 8 {
+		faults.add(field+".decoders", "%d decoders, at most 8", n)
+	}
+	for i, name := range s.GetDecoders() {
+		if !slices.Contains(decoders, name) {
+			faults.add(fmt.Sprintf("%s.decoders[%d]", field, i), "%q is none of %s", name, strings.Join(decoders, ", "))
+		}
+	}
+	if _, ok := vedettev1.Isolation_name[int32(s.GetIsolation())]; !ok {
+		faults.add(field+".isolation", "%d is no such isolation", s.GetIsolation())
+	}
+}
+
+// decoders are those ingest knows.
+var decoders = []string{"auto", "software", "nvdec", "cuda", "vaapi", "v4l2", "drm", "qsv", "vulkan"} //nolint:gochecknoglobals // a constant of a kind Go has not
+
 func validateSource(faults *InvalidError, field string, s *vedettev1.Source, password string) {
 	validateURI(faults, field+".uri", s.GetUri(), []string{"rtsp", "rtsps", "http", "https", "v4l2", "file"})
 	if s.GetMainUri() != "" {
@@ -100,6 +119,7 @@ func validateSource(faults *InvalidError, field string, s *vedettev1.Source, pas
 	if password != "" && s.GetUsername() == "" && !strings.Contains(s.GetUri(), "{password}") {
 		faults.add(field+".username", "missing: a password without a user is of no use")
 	}
+	validateDecoding(faults, field, s)
 	if _, ok := vedettev1.Transport_name[int32(s.GetTransport())]; !ok {
 		faults.add(field+".transport", "%d is no such transport", s.GetTransport())
 	}

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +29,7 @@ type cameraCommands struct {
 	Watch    cameraWatch    `cmd:"" help:"Print cameras as they change."`
 	Snapshot cameraSnapshot `cmd:"" help:"Save the newest picture of a camera."`
 	Probe    cameraProbe    `cmd:"" help:"Try an address without registering it."`
+	Dump     cameraDump     `cmd:"" help:"Capture what a camera and the box say to each other."`
 }
 
 // cameraSettings are the flags that describe a camera; a nil one is not given.
@@ -43,6 +47,8 @@ type cameraSettings struct {
 	Clip         *time.Duration `help:"Video kept before and after each event of a zone or line, such as 5s; 0s: none."`
 	Priority     *string        `enum:"low,normal,high" help:"low, normal or high: who keeps its analysis when the box has too much to do."`
 	MotionGate   *bool          `negatable:"" help:"Hold back frames in which nothing moves."`
+	Decoders     []string       `placeholder:"NAME" help:"Decoders in order of preference: auto, software, nvdec, vaapi, v4l2, drm, qsv, vulkan."`
+	Isolation    *string        `enum:"shared,camera" help:"camera: a process of its own."`
 }
 
 // apply puts what was given into c and returns the paths of it.
@@ -89,6 +95,10 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 		if c.Analysis.MotionGate = nil; *s.MotionGate {
 			c.Analysis.MotionGate = &vedettev1.MotionGate{}
 		}
+	})
+	set(len(s.Decoders) > 0, "source.decoders", func() { c.Source.Decoders = s.Decoders })
+	set(s.Isolation != nil, "source.isolation", func() {
+		c.Source.Isolation = vedettev1.Isolation(vedettev1.Isolation_value["ISOLATION_"+strings.ToUpper(*s.Isolation)])
 	})
 	return paths, nil
 }
@@ -197,7 +207,46 @@ func (c *cameraGet) Run(ctx context.Context, env *Env, g *grammar) error {
 	if err != nil {
 		return plain(err)
 	}
-	return c.print(env, camera)
+	if c.Output == "json" {
+		return c.print(env, camera)
+	}
+	return table(env.Stdout, described(camera)...)
+}
+
+// described tells what there is to know of a camera.
+func described(c *vedettev1.Camera) [][]string {
+	s, m, in := c.GetStatus(), c.GetStatus().GetMedia(), c.GetStatus().GetIngest()
+	state := strings.TrimPrefix(s.GetState().String(), "CAMERA_STATE_")
+	if t := s.GetSinceTime(); t != nil {
+		state += " since " + t.AsTime().Local().Format(time.DateTime)
+	}
+	rows := [][]string{{"camera", shortName(c.GetName())}, {"address", c.GetSource().GetUri()}, {"state", state}}
+	add := func(name, format string, args ...any) {
+		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
+	}
+	if s.GetMessage() != "" {
+		add("reason", "%s: %s", s.GetReason(), s.GetMessage())
+	}
+	if m.GetWidth() > 0 {
+		add("stream", "%s %dx%d over %s, %.4g pictures a second, %.2f Mbit/s, a keyframe every %d", m.GetCodec(), m.GetWidth(), m.GetHeight(), in.GetTransport(), m.GetFps(), in.GetBitRate()/1e6, in.GetGop())
+		decoder := in.GetDecoder()
+		if why := in.GetDecoderFallback(); why != "" {
+			decoder += " (instead of " + why + ")"
+		}
+		add("decoder", "%s; %d fallbacks, %d abandoned, %d pictures failed", decoder, in.GetDecoderFallbacks(), in.GetDecodersAbandoned(), in.GetDecodeErrors())
+	}
+	if in.GetGate() != "" {
+		add("motion gate", "%s; %d frames held back", in.GetGate(), in.GetFramesGated())
+	}
+	if in.GetIsolated() {
+		add("process", "its own%s", strings.TrimSuffix(": "+in.GetIsolationReason(), ": "))
+	}
+	add("network", "%d packets lost, connected anew %d times; last change: %s", in.GetPacketsLost(), in.GetReconnects(), in.GetApplied())
+	add("analysis", "%.1f frames a second, sequence %d", s.GetAnalysedFps(), s.GetSequence())
+	if s.GetAnalysisMessage() != "" {
+		add("", "%s: %s", s.GetAnalysisReason(), s.GetAnalysisMessage())
+	}
+	return rows
 }
 
 type cameraUpdate struct {
@@ -278,8 +327,59 @@ func (c *cameraSwitch) Run(ctx context.Context, env *Env, g *grammar, command co
 	return c.print(env, camera)
 }
 
+type cameraDump struct {
+	client
+	ID       string        `arg:"" help:"Name of the camera."`
+	File     string        `arg:"" help:"Capture file to write (pcap); - is standard output."`
+	Duration time.Duration `default:"10s" help:"How long."`
+	MaxMiB   int64         `name:"max-mib" default:"64" help:"End before it grows larger."`
+}
+
+// Run writes the capture as it comes.
+func (c *cameraDump) Run(ctx context.Context, env *Env, g *grammar) (err error) {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	stream, err := vedettev1.NewCameraServiceClient(conn).DumpPackets(ctx, &vedettev1.DumpPacketsRequest{
+		Name: fullName(c.ID), Duration: durationpb.New(c.Duration), MaxBytes: c.MaxMiB << 20,
+	})
+	if err != nil {
+		return plain(err)
+	}
+	out := env.Stdout
+	for written := 0; ; {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			if c.File == "-" {
+				return nil
+			}
+			_, err = fmt.Fprintf(env.Stdout, "wrote %d bytes to %s; it holds the camera's pictures, but no user or password\n", written, c.File)
+			return err
+		}
+		if err != nil {
+			return plain(err)
+		}
+		if written == 0 && c.File != "-" { // not before something has come
+			f, err := os.OpenFile(c.File, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = f.Close() }()
+			out = f
+		}
+		n, err := out.Write(part.GetData())
+		if err != nil {
+			return err
+		}
+		written += n
+	}
+}
+
 type cameraProbe struct {
 	client
+	Picture string `type:"path" placeholder:"FILE" help:"Write the first picture there (JPEG)."`
 	Address string `arg:"" help:"rtsp:// address; user and password may stand in it."`
 }
 
@@ -299,9 +399,32 @@ func (c *cameraProbe) Run(ctx context.Context, env *Env, g *grammar) error {
 	if c.Output == "json" {
 		return printJSON(env.Stdout, r)
 	}
-	m := r.GetMedia()
-	_, err = fmt.Fprintf(env.Stdout, "%s %dx%d, %.4g frames a second; first picture after %s\n", m.GetCodec(), m.GetWidth(), m.GetHeight(), m.GetFps(), r.GetDuration().AsDuration())
-	return err
+	if c.Picture != "" {
+		if err := os.WriteFile(c.Picture, r.GetJpeg(), 0o600); err != nil {
+			return err
+		}
+	}
+	return table(env.Stdout, probed(r)...)
+}
+
+// probed tells what a probe saw.
+func probed(r *vedettev1.ProbeCameraResponse) [][]string {
+	m, in := r.GetMedia(), r.GetIngest()
+	clock := "not told (no sender reports)"
+	if in.GetSenderReports() {
+		clock = "this box's " + fmt.Sprintf("%+v", in.GetClockOffset().AsDuration().Round(time.Millisecond))
+	}
+	rows := [][]string{
+		{"stream", fmt.Sprintf("%s %dx%d over %s", m.GetCodec(), m.GetWidth(), m.GetHeight(), in.GetTransport())},
+		{"rate", fmt.Sprintf("%.4g pictures a second, %.2f Mbit/s", m.GetFps(), in.GetBitRate()/1e6)},
+		{"keyframes", fmt.Sprintf("every %d pictures", in.GetGop())},
+		{"clock", clock},
+		{"first picture", "after " + r.GetDuration().AsDuration().Round(time.Millisecond).String()},
+	}
+	for _, w := range r.GetWarnings() {
+		rows = append(rows, []string{w.GetKind(), w.GetMessage()})
+	}
+	return rows
 }
 
 type cameraWatch struct{ client }

@@ -66,7 +66,7 @@ type grammar struct {
 	Export     exportCommand     `cmd:"" help:"Write history as Parquet, CSV, JSON lines or MOT."`
 	Import     importCommand     `cmd:"" help:"Read history into the data directory of an appliance that does not run."`
 	Call       callCommand       `cmd:"" help:"Call any method of the API with a request as JSON."`
-	Doctor     doctorCommands    `cmd:"" help:"Look for what is wrong with this machine and say what to do."`
+	Doctor     doctorCommands    `cmd:"" help:"Look for what is wrong with this machine, or with one camera, and say what to do."`
 	Bundle     bundleCommand     `cmd:"" name:"support-bundle" help:"Collect what a report of a fault needs, without secrets."`
 	Setting    configCommands    `cmd:"" name:"config" help:"Check the configuration file."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance"
 	"github.com/vedette/vedette/appliance/doctor"
 )
@@ -16,6 +18,26 @@ import (
 type doctorCommands struct {
 	Check    doctorCommand   `cmd:"" default:"withargs" help:"Look for what is wrong with this machine and say what to do."`
 	Capacity capacityCommand `cmd:"" help:"Tell how many cameras fit on this box, from what it has measured on itself."`
+	Camera   doctorCamera    `cmd:"" help:"Look at one camera of a running appliance."`
+}
+
+type doctorCamera struct {
+	client
+	ID string `arg:"" help:"Name of the camera."`
+}
+
+// Run prints the findings about a camera; the error says that some keep it from being analysed.
+func (c *doctorCamera) Run(ctx context.Context, env *Env, g *grammar) error {
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	camera, err := vedettev1.NewCameraServiceClient(conn).GetCamera(ctx, &vedettev1.GetCameraRequest{Name: fullName(c.ID)})
+	if err != nil {
+		return plain(err)
+	}
+	return report(env, c.Output, doctor.Camera(camera, time.Now()), "the camera")
 }
 
 type doctorCommand struct {
@@ -55,8 +77,12 @@ func shippedLibrary(executable string) string {
 
 // Run prints the findings; the error says that some keep Vedette from working.
 func (c *doctorCommand) Run(ctx context.Context, env *Env, g *grammar) error {
-	findings := c.examine(ctx, env, g)
-	if c.Output == "json" {
+	return report(env, c.Output, c.examine(ctx, env, g), "Vedette, or a part of it,")
+}
+
+// report prints findings; the error says what some of them keep from working.
+func report(env *Env, output string, findings []doctor.Finding, what string) error {
+	if output == "json" {
 		b, err := json.MarshalIndent(findings, "", "  ")
 		if err != nil {
 			return err
@@ -83,7 +109,7 @@ func (c *doctorCommand) Run(ctx context.Context, env *Env, g *grammar) error {
 		}
 	}
 	if errors > 0 {
-		return fmt.Errorf("%d faults keep Vedette, or a part of it, from working", errors)
+		return fmt.Errorf("%d faults keep %s from working", errors, what)
 	}
 	return nil
 }

@@ -77,6 +77,9 @@ func (l *ingestLink) state(s ingestclient.State, hello *ingestv1.Hello, err erro
 	case ingestclient.Disconnected:
 		l.err = errors.Join(ErrIngestGone, err)
 		clear(l.states)
+		l.p.mu.Lock()
+		clear(l.p.streams)
+		l.p.mu.Unlock()
 	}
 	l.mu.Unlock()
 	if s == ingestclient.Connected {
@@ -144,7 +147,13 @@ func (l *ingestLink) camera(s *ingestv1.CameraStatus) {
 	before, known := l.states[s.GetCamera()]
 	l.states[s.GetCamera()] = s.GetState()
 	l.mu.Unlock()
-	l.p.cfg.Observer.Stream(s.GetCamera(), s)
+	l.p.mu.Lock()
+	if l.p.lanes[s.GetCamera()] != nil {
+		l.p.streams[s.GetCamera()] = s
+	}
+	n := l.p.counters[s.GetCamera()]
+	l.p.mu.Unlock()
+	l.p.cfg.Observer.Stream(s.GetCamera(), s, n)
 	if (known && before == s.GetState()) || l.p.lane(s.GetCamera()) == nil {
 		return
 	}
@@ -192,4 +201,14 @@ func (p *Pipeline) Probe(ctx context.Context, camera *ingestv1.Camera) (*ingestv
 // The error is take's, ErrIngestGone, the context's, or says why there is nothing ("GONE: …").
 func (p *Pipeline) AccessUnits(ctx context.Context, camera string, from, to time.Time, take func(*ingestv1.StreamDescription, *ingestv1.AccessUnit) error) error {
 	return p.ingest.client.AccessUnits(ctx, &ingestv1.GetAccessUnits{Camera: camera, FromTimeNs: from.UnixNano(), ToTimeNs: to.UnixNano(), Main: true}, take)
+}
+
+// DumpPackets has the ingest sidecar show what it and a camera say to each other. Packets that take was too slow for are
+// left out, and logged.
+func (p *Pipeline) DumpPackets(ctx context.Context, m *ingestv1.DumpPackets, take func([]byte) error) error {
+	dropped, err := p.ingest.client.DumpPackets(ctx, m, take)
+	if dropped > 0 {
+		p.cfg.Logger.Warn("a packet dump has gaps", slog.String("camera", m.GetCamera()), slog.Uint64("packets", dropped))
+	}
+	return err
 }

@@ -65,8 +65,9 @@ type Config struct {
 
 // Observer is told what becomes of the cameras. Its methods are called from many goroutines and must not block.
 type Observer interface {
-	// Stream passes on what the ingest sidecar says of a camera; the observer must not change it.
-	Stream(camera string, s *ingestv1.CameraStatus)
+	// Stream passes on what the ingest sidecar says of a camera, with its newest counters (nil: none yet); the observer
+	// must not change them.
+	Stream(camera string, s *ingestv1.CameraStatus, n *ingestv1.Counters)
 	// Online says that the ingest sidecar is connected and will report streams.
 	Online()
 	// Upgrading says that the ingest sidecar answers and speaks another contract.
@@ -165,6 +166,7 @@ type Pipeline struct {
 	turns     map[string]*turns             // by pipeline
 	load      Load
 	recovery  recovery
+	streams   map[string]*ingestv1.CameraStatus
 }
 
 // running is a lane and what it takes to stop it.
@@ -197,9 +199,12 @@ func New(cfg Config) *Pipeline {
 	}
 	p := &Pipeline{
 		cfg: cfg, metrics: newMetrics(cfg.Metrics), timings: newTimings(), turns: map[string]*turns{}, wantedNew: make(chan struct{}, 1), lanes: map[string]*running{},
-		changed: make(chan struct{}), inferErr: errors.New("the inference sidecar has not answered yet"), counters: map[string]*ingestv1.Counters{},
+		changed: make(chan struct{}), inferErr: errors.New("the inference sidecar has not answered yet"), counters: map[string]*ingestv1.Counters{}, streams: map[string]*ingestv1.CameraStatus{},
 	}
 	p.ingest = newIngestLink(p)
+	if cfg.Metrics != nil {
+		cfg.Metrics.MustRegister((*ingestMetrics)(p))
+	}
 	return p
 }
 
@@ -275,6 +280,7 @@ func (p *Pipeline) reconcile(ctx context.Context) {
 	for _, r := range ending {
 		delete(p.lanes, r.lane.camera)
 		delete(p.counters, r.lane.camera)
+		delete(p.streams, r.lane.camera)
 		p.metrics.forget(r.lane.camera)
 		p.timings.forget(r.lane.camera)
 	}

@@ -38,10 +38,10 @@ type box struct {
 	told     chan struct{}
 }
 
-func (b *box) Stream(string, *ingestv1.CameraStatus) {}
-func (b *box) Online()                               {}
-func (b *box) Upgrading()                            {}
-func (b *box) Offline()                              {}
+func (b *box) Stream(string, *ingestv1.CameraStatus, *ingestv1.Counters) {}
+func (b *box) Online()                                                   {}
+func (b *box) Upgrading()                                                {}
+func (b *box) Offline()                                                  {}
 
 func (b *box) Analysis(camera string, a pipeline.Analysis) {
 	b.mu.Lock()

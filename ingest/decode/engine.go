@@ -2,6 +2,8 @@ package decode
 
 import (
 	"errors"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/vedette/vedette/ingest"
@@ -20,10 +22,50 @@ type Engine interface {
 // Software is the name of the decoder every machine has.
 const Software = "software"
 
-// openEngine opens a decoder by name: Software or an acceleration of libavutil's.
+// Auto stands for the accelerators this machine has, then Software.
+const Auto = "auto"
+
+// accelerators in the order Auto prefers them: the name people know, libavutil's or, for V4L2, the ending of libavcodec's
+// decoders, and the device that must be there.
+var accelerators = []struct{ name, libav, device string }{ //nolint:gochecknoglobals // a table
+	{"nvdec", "cuda", "/dev/nvidia[0-9]*"},
+	{"vaapi", "vaapi", "/dev/dri/renderD*"},
+	// The stateful codecs of Raspberry Pi and others; cameras are /dev/video0 and up.
+	{"v4l2", "v4l2m2m", "/dev/video1[0-9]"},
+}
+
+// expand writes out what Auto stands for, by the devices below root.
+func expand(list []string, root string) []string {
+	var all []string
+	add := func(name string) {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	for _, name := range list {
+		if name != Auto {
+			add(name)
+			continue
+		}
+		for _, a := range accelerators {
+			if found, err := filepath.Glob(root + a.device); err == nil && len(found) > 0 {
+				add(a.name)
+			}
+		}
+		add(Software)
+	}
+	return all
+}
+
+// openEngine opens a decoder by name: Software, one of accelerators, or another acceleration of libavutil's.
 func openEngine(name string, cfg av.DecoderConfig) (Engine, error) {
 	if name != Software {
 		cfg.Hardware, cfg.Threads, cfg.FrameThreads = name, 1, false
+	}
+	for _, a := range accelerators {
+		if a.name == name {
+			cfg.Hardware = a.libav
+		}
 	}
 	d, err := av.NewDecoder(cfg)
 	if err != nil {
@@ -47,7 +89,7 @@ type choice struct {
 }
 
 func newChoice(list []string, retry time.Duration) choice {
-	if len(list) == 0 {
+	if list = expand(list, ""); len(list) == 0 {
 		list = []string{Software}
 	}
 	if retry <= 0 {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"image"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -244,5 +247,43 @@ func TestAHungDecoderStopsNoOtherAndIsSilentWhenItReturns(t *testing.T) {
 	wg.Wait()
 	if len(bad.frames) != 0 || len(budget) != 0 {
 		t.Errorf("%d frames after it was abandoned, %d places taken", len(bad.frames), len(budget))
+	}
+}
+
+func TestAutoIsWhatTheMachineHasThenSoftware(t *testing.T) {
+	root := t.TempDir()
+	for _, c := range []struct {
+		list, devices, want []string
+	}{
+		{[]string{Auto}, nil, []string{Software}},
+		{[]string{Auto}, []string{"dri/renderD128"}, []string{"vaapi", Software}},
+		{[]string{"qsv", Auto}, []string{"nvidia0"}, []string{"qsv", "nvdec", "vaapi", Software}},
+		{[]string{Software, Auto}, []string{"video10", "video0"}, []string{Software, "nvdec", "vaapi", "v4l2"}},
+		{[]string{"vaapi"}, nil, []string{"vaapi"}},
+	} {
+		for _, d := range c.devices {
+			path := filepath.Join(root, "dev", d)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := expand(c.list, root); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.list, got, c.want)
+		}
+	}
+}
+
+// Every name of the list is one libav knows, or says that it does not: none is taken for software in silence.
+func TestAnAcceleratorThatIsNotThereIsAnError(t *testing.T) {
+	for _, name := range []string{"nvdec", "vaapi", "v4l2", "qsv", "nonsense"} {
+		e, err := openEngine(name, av.DecoderConfig{Codec: av.H264})
+		if err == nil {
+			// This machine has one: then it decodes, and the fakes say the rest.
+			e.Close()
+			continue
+		}
+		if e != nil || err.Error() == "" {
+			t.Errorf("%s: %v, %v", name, e, err)
+		}
 	}
 }

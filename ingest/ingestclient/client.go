@@ -129,7 +129,7 @@ func (c *Client) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect to the ingest sidecar: %w", err)
 	}
-	l := &link{msg: unixmsg.New(raw.(*net.UnixConn)), pictures: map[uint64]chan *ingestv1.Picture{}, probes: map[uint64]chan *ingestv1.Probe{}, spans: map[uint64]*span{}}
+	l := &link{msg: unixmsg.New(raw.(*net.UnixConn)), pictures: map[uint64]chan *ingestv1.Picture{}, probes: map[uint64]chan *ingestv1.Probe{}, spans: map[uint64]*span{}, dumps: map[uint64]*dump{}}
 	stop := context.AfterFunc(ctx, func() { _ = l.msg.Close() })
 	defer stop()
 	err = c.talk(l)
@@ -221,6 +221,8 @@ func (c *Client) handle(l *link, m *ingestv1.FromIngest, files []*os.File) {
 		l.answerProbe(m.Probe)
 	case *ingestv1.FromIngest_AccessUnits:
 		l.answerSpan(m.AccessUnits)
+	case *ingestv1.FromIngest_PacketDump:
+		l.answerDump(m.PacketDump)
 	case *ingestv1.FromIngest_CameraStatus:
 		call(h.Camera, m.CameraStatus)
 	case *ingestv1.FromIngest_SlotsClosed:

@@ -18,6 +18,7 @@ type link struct {
 	pictures map[uint64]chan *ingestv1.Picture
 	probes   map[uint64]chan *ingestv1.Probe
 	spans    map[uint64]*span
+	dumps    map[uint64]*dump
 	ended    bool
 }
 
@@ -68,6 +69,7 @@ func (l *link) forget(id uint64) {
 	delete(l.pictures, id)
 	delete(l.probes, id)
 	delete(l.spans, id)
+	delete(l.dumps, id)
 }
 
 func (l *link) answer(p *ingestv1.Picture) {
@@ -102,6 +104,10 @@ func (l *link) end() {
 	for _, s := range l.spans {
 		s.put(nil)
 	}
+	for _, d := range l.dumps {
+		d.put(nil)
+	}
+	clear(l.dumps)
 	clear(l.spans)
 	clear(l.pictures)
 	clear(l.probes)

@@ -11,18 +11,25 @@ import (
 	"github.com/vedette/vedette/ingest"
 )
 
-// span holds the parts of one answer to GetAccessUnits that wait for whoever asked. The link's reader must not wait for
-// them; the sidecar bounds the span.
-type span struct {
-	mu    sync.Mutex // guards parts
-	parts []*ingestv1.AccessUnits
-	came  chan struct{} // one token: something came
+// parts holds what came of an answer in parts and waits for whoever asked. The link's reader must not wait for them; the
+// sidecar bounds the answer.
+type parts[T any] struct {
+	mu   sync.Mutex // guards list
+	list []*T
+	came chan struct{} // one token: something came
 }
 
+func newParts[T any]() *parts[T] { return &parts[T]{came: make(chan struct{}, 1)} }
+
+type (
+	span = parts[ingestv1.AccessUnits]
+	dump = parts[ingestv1.PacketDump]
+)
+
 // put adds a part; nil says that the connection has ended.
-func (s *span) put(m *ingestv1.AccessUnits) {
+func (s *parts[T]) put(m *T) {
 	s.mu.Lock()
-	s.parts = append(s.parts, m)
+	s.list = append(s.list, m)
 	s.mu.Unlock()
 	select {
 	case s.came <- struct{}{}:
@@ -30,19 +37,19 @@ func (s *span) put(m *ingestv1.AccessUnits) {
 	}
 }
 
-func (s *span) take() []*ingestv1.AccessUnits {
+func (s *parts[T]) take() []*T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	parts := s.parts
-	s.parts = nil
-	return parts
+	list := s.list
+	s.list = nil
+	return list
 }
 
 func (l *link) askSpan() (uint64, *span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked++
-	s := &span{came: make(chan struct{}, 1)}
+	s := newParts[ingestv1.AccessUnits]()
 	if l.ended {
 		s.put(nil)
 	} else {

@@ -17,6 +17,7 @@ import (
 	"github.com/pion/rtcp"
 
 	"github.com/vedette/vedette/ingest"
+	"github.com/vedette/vedette/ingest/packetdump"
 	"github.com/vedette/vedette/internal/address"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	AnswerTimeout time.Duration
 	// Now reads both clocks; nil: the box's.
 	Now func() ingest.Instant
+	// Tap is shown every packet and every message, without credentials; nil: nothing is.
+	Tap *packetdump.Tap
 	// UserAgent names this program to the camera; empty: "vedette".
 	UserAgent string
 }
@@ -125,6 +128,16 @@ func (s *session) run(ctx context.Context) error {
 				cancel(errOversize)
 			}
 		},
+		OnRequest: func(r *base.Request) {
+			if s.cfg.Tap.Active() {
+				s.show(packetdump.Request, r)
+			}
+		},
+		OnResponse: func(r *base.Response) {
+			if s.cfg.Tap.Active() {
+				s.show(packetdump.Answer, r)
+			}
+		},
 		// The library logs these by itself when nobody listens.
 		OnTransportSwitch: func(error) {},
 	}
@@ -191,8 +204,16 @@ func (s *session) play(u *base.URL) error {
 		return err
 	}
 	t.stream.Transport = transportOf(s.client)
-	s.client.OnPacketRTP(t.media, t.format, func(p *packet) { s.locked(func() { t.packet(p) }) })
+	s.client.OnPacketRTP(t.media, t.format, func(p *packet) {
+		if s.cfg.Tap.Active() {
+			s.show(packetdump.RTP, p)
+		}
+		s.locked(func() { t.packet(p) })
+	})
 	s.client.OnPacketRTCP(t.media, func(p rtcp.Packet) {
+		if s.cfg.Tap.Active() {
+			s.show(packetdump.RTCP, p)
+		}
 		if sr, ok := p.(*rtcp.SenderReport); ok {
 			s.locked(func() { t.report(sr) })
 		}

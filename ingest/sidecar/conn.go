@@ -39,6 +39,7 @@ type conn struct {
 	spans     map[uint64]func()          // ends a span of access units
 	buses     map[*framebus.Bus]struct{} // watched
 	relays    map[*worker]*relay         // to the processes of isolated cameras
+	dumps     map[uint64]context.CancelFunc
 	ended     bool
 }
 
@@ -47,7 +48,7 @@ func (s *Sidecar) serve(ctx context.Context, raw *net.UnixConn) {
 	c := &conn{
 		s: s, msg: unixmsg.New(raw), out: newOutbox(), only: map[string]int{}, leases: map[uint64]*framebus.Bus{},
 		rolls: map[string]time.Duration{}, units: map[string]*unitWatcher{}, spans: map[uint64]func(){}, buses: map[*framebus.Bus]struct{}{},
-		relays: map[*worker]*relay{},
+		relays: map[*worker]*relay{}, dumps: map[uint64]context.CancelFunc{},
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -204,6 +205,8 @@ func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {
 		c.wg.Go(func() { c.probe(ctx, m.GetProbe) })
 	case *ingestv1.ToIngest_WatchAccessUnits:
 		c.watchUnits(m.WatchAccessUnits)
+	case *ingestv1.ToIngest_DumpPackets:
+		c.dump(m.DumpPackets)
 	case *ingestv1.ToIngest_GetAccessUnits:
 		c.getUnits(ctx, m.GetAccessUnits)
 	}

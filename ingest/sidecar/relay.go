@@ -26,11 +26,23 @@ type relay struct {
 	mu      sync.Mutex    // guards everything below
 	msg     *unixmsg.Conn // nil: there is no connection
 	watches map[string]*ingestv1.ToIngest
-	pending map[uint64]*ingestv1.FromIngest // what is answered if the process ends before it answers
-	epoch   string                          // whose slots are open
+	pending map[uint64]*request
+	epoch   string // whose slots are open
 }
 
-const relayRetry = 100 * time.Millisecond
+// request waits for its answer.
+type request struct {
+	ask  *ingestv1.ToIngest
+	lost *ingestv1.FromIngest // what is answered if the process ends first
+	sent bool
+	made time.Time
+}
+
+const (
+	relayRetry = 100 * time.Millisecond
+	// How long a request waits for a process that is about to start.
+	relayPatience = 2 * time.Second
+)
 
 // relay returns the client's connection to the process of a camera; nil when the client has gone.
 func (c *conn) relay(w *worker) *relay {
@@ -41,7 +53,7 @@ func (c *conn) relay(w *worker) *relay {
 	}
 	r := c.relays[w]
 	if r == nil {
-		r = &relay{c: c, w: w, watches: map[string]*ingestv1.ToIngest{}, pending: map[uint64]*ingestv1.FromIngest{}}
+		r = &relay{c: c, w: w, watches: map[string]*ingestv1.ToIngest{}, pending: map[uint64]*request{}}
 		c.relays[w] = r
 		r.cancel = c.background(r.run)
 	}
@@ -90,6 +102,13 @@ func (c *conn) forward(m *ingestv1.ToIngest) bool {
 		if g.GetCancel() {
 			r = c.asked(id)
 		}
+	case m.GetDumpPackets() != nil:
+		g := m.GetDumpPackets()
+		name, id = g.GetCamera(), g.GetRequestId()
+		lost = &ingestv1.FromIngest{Message: &ingestv1.FromIngest_PacketDump{PacketDump: &ingestv1.PacketDump{RequestId: id, Done: true, Error: fault}}}
+		if g.GetCancel() {
+			r = c.asked(id)
+		}
 	}
 	if name != "" {
 		if e := c.s.entry(name); e != nil && e.worker != nil {
@@ -100,12 +119,9 @@ func (c *conn) forward(m *ingestv1.ToIngest) bool {
 		return false
 	}
 	r.mu.Lock()
-	r.pending[id] = lost
+	r.pending[id] = &request{ask: m, lost: lost, sent: r.msg != nil, made: time.Now()}
 	r.mu.Unlock()
-	if !r.send(m) {
-		r.answered(id)
-		c.out.put(lost, nil)
-	}
+	r.send(m)
 	return true
 }
 
@@ -159,6 +175,7 @@ func (r *relay) run(ctx context.Context) {
 		case <-t.C:
 		case <-r.w.over:
 			t.Stop()
+			r.ended()
 			return
 		case <-ctx.Done():
 			t.Stop()
@@ -169,6 +186,7 @@ func (r *relay) run(ctx context.Context) {
 func (r *relay) session(ctx context.Context) {
 	raw, err := (&net.Dialer{}).DialContext(ctx, "unix", r.w.socket)
 	if err != nil {
+		r.giveUp()
 		return
 	}
 	msg := unixmsg.New(raw.(*net.UnixConn))
@@ -179,6 +197,12 @@ func (r *relay) session(ctx context.Context) {
 	said := []*ingestv1.ToIngest{{Message: &ingestv1.ToIngest_Hello{Hello: &ingestv1.Hello{Contract: ingestv1.Contract(), Program: r.c.s.cfg.Program}}}}
 	for _, m := range r.watches {
 		said = append(said, m)
+	}
+	for _, q := range r.pending {
+		if !q.sent {
+			q.sent = true
+			said = append(said, q.ask)
+		}
 	}
 	r.mu.Unlock()
 	for _, m := range said {
@@ -232,6 +256,13 @@ func (r *relay) receive(msg *unixmsg.Conn) bool {
 		}
 		r.c.out.waitUnit(m, len(payload))
 		return true
+	case *ingestv1.FromIngest_PacketDump:
+		if t.PacketDump.GetDone() {
+			r.answered(t.PacketDump.GetRequestId())
+			break
+		}
+		r.c.out.waitUnit(m, len(payload))
+		return true
 	}
 	r.c.out.put(m, nil)
 	return true
@@ -247,12 +278,28 @@ func (r *relay) open(epoch string) {
 func (r *relay) ended() {
 	r.mu.Lock()
 	epoch, pending := r.epoch, r.pending
-	r.msg, r.epoch, r.pending = nil, "", map[uint64]*ingestv1.FromIngest{}
+	r.msg, r.epoch, r.pending = nil, "", map[uint64]*request{}
 	r.mu.Unlock()
 	if epoch != "" {
 		r.c.SlotsClosed(r.w.name, &ingest.Epoch{ID: epoch})
 	}
-	for _, m := range pending {
+	for _, q := range pending {
+		r.c.out.put(q.lost, nil)
+	}
+}
+
+// giveUp answers what has waited too long for the process to start.
+func (r *relay) giveUp() {
+	r.mu.Lock()
+	var lost []*ingestv1.FromIngest
+	for id, q := range r.pending {
+		if time.Since(q.made) > relayPatience {
+			delete(r.pending, id)
+			lost = append(lost, q.lost)
+		}
+	}
+	r.mu.Unlock()
+	for _, m := range lost {
 		r.c.out.put(m, nil)
 	}
 }

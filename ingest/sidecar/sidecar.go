@@ -31,6 +31,7 @@ import (
 	"github.com/vedette/vedette/ingest/decode"
 	"github.com/vedette/vedette/ingest/file"
 	"github.com/vedette/vedette/ingest/framebus"
+	"github.com/vedette/vedette/ingest/packetdump"
 	"github.com/vedette/vedette/ingest/rtsp"
 	"github.com/vedette/vedette/ingest/wire"
 	"github.com/vedette/vedette/internal/av"
@@ -106,6 +107,7 @@ type entry struct {
 	camera *camera.Camera
 	bus    *framebus.Bus
 	stills stills
+	tap    packetdump.Tap
 	want   ingest.Camera
 	owner  *conn // the one connection that hears of it; nil: it is in the list, and everybody does
 	cancel context.CancelFunc
@@ -427,7 +429,7 @@ func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64, bef
 		e.bus = framebus.New(framebus.Config{Camera: c.Name, Slots: c.Slots, LeaseTime: s.cfg.LeaseTime, Leases: &s.leases})
 		e.camera = camera.New(camera.Config{
 			Camera: c, Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: e.bus, Mint: s.mint,
-			Source: source, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
+			Source: func(c ingest.Camera, d camera.Deadlines) ingest.Source { return source(c, d, &e.tap) }, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
 			Engine:   s.cfg.Engine,
 			OnStatus: func(st camera.Status) { s.status(e, st) },
 		})
@@ -468,14 +470,14 @@ func (e *entry) run(ctx context.Context) {
 }
 
 // source chooses by the address.
-func source(c ingest.Camera, d camera.Deadlines) ingest.Source {
+func source(c ingest.Camera, d camera.Deadlines, tap *packetdump.Tap) ingest.Source {
 	if err := c.Check(); err != nil {
 		return broken{&ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: err}}
 	}
 	if path := ingest.FilePath(c.Address); path != "" {
 		return file.New(file.Config{Path: path, FullSpeed: c.FullSpeed})
 	}
-	return rtsp.New(rtsp.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer})
+	return rtsp.New(rtsp.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer, Tap: tap})
 }
 
 // broken is the source of a camera whose settings cannot work.

@@ -1,5 +1,8 @@
 #include "av.h"
 
+#include <stdio.h>
+#include <string.h>
+
 void vd_quiet(void) { av_log_set_level(AV_LOG_QUIET); }
 
 // The one format of the hardware that was asked for; without it the decoder gives up instead of going on in software
@@ -26,7 +29,14 @@ static int use_hardware(AVCodecContext *c, const AVCodec *codec, const char *nam
 
 int vd_decoder_open(AVCodecContext **out, int codec_id, int threads, int frame_threads, int skip_nonref, const char *hardware) {
   const AVCodec *codec = NULL;
-  if (codec_id == AV_CODEC_ID_AV1) codec = avcodec_find_decoder_by_name(hardware ? "av1" : "libdav1d");
+  if (hardware && !strcmp(hardware, "v4l2m2m")) {
+    // Not a device of libavutil's but decoders of their own: h264_v4l2m2m and so on.
+    char name[64];
+    snprintf(name, sizeof name, "%s_v4l2m2m", avcodec_get_name(codec_id));
+    if (!(codec = avcodec_find_decoder_by_name(name))) return AVERROR_DECODER_NOT_FOUND;
+    hardware = NULL;
+  }
+  if (!codec && codec_id == AV_CODEC_ID_AV1) codec = avcodec_find_decoder_by_name(hardware ? "av1" : "libdav1d");
   if (!codec) codec = avcodec_find_decoder(codec_id);
   if (!codec) return AVERROR_DECODER_NOT_FOUND;
   AVCodecContext *c = avcodec_alloc_context3(codec);

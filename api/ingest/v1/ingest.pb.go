@@ -813,6 +813,7 @@ type ToIngest struct {
 	//	*ToIngest_WatchAccessUnits
 	//	*ToIngest_GetProbe
 	//	*ToIngest_GetAccessUnits
+	//	*ToIngest_DumpPackets
 	//	*ToIngest_OpenCamera
 	Message       isToIngest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
@@ -928,6 +929,15 @@ func (x *ToIngest) GetGetAccessUnits() *GetAccessUnits {
 	return nil
 }
 
+func (x *ToIngest) GetDumpPackets() *DumpPackets {
+	if x != nil {
+		if x, ok := x.Message.(*ToIngest_DumpPackets); ok {
+			return x.DumpPackets
+		}
+	}
+	return nil
+}
+
 func (x *ToIngest) GetOpenCamera() *OpenCamera {
 	if x != nil {
 		if x, ok := x.Message.(*ToIngest_OpenCamera); ok {
@@ -973,6 +983,10 @@ type ToIngest_GetAccessUnits struct {
 	GetAccessUnits *GetAccessUnits `protobuf:"bytes,20,opt,name=get_access_units,json=getAccessUnits,proto3,oneof"`
 }
 
+type ToIngest_DumpPackets struct {
+	DumpPackets *DumpPackets `protobuf:"bytes,31,opt,name=dump_packets,json=dumpPackets,proto3,oneof"`
+}
+
 type ToIngest_OpenCamera struct {
 	OpenCamera *OpenCamera `protobuf:"bytes,30,opt,name=open_camera,json=openCamera,proto3,oneof"`
 }
@@ -993,6 +1007,8 @@ func (*ToIngest_GetProbe) isToIngest_Message() {}
 
 func (*ToIngest_GetAccessUnits) isToIngest_Message() {}
 
+func (*ToIngest_DumpPackets) isToIngest_Message() {}
+
 func (*ToIngest_OpenCamera) isToIngest_Message() {}
 
 // FromIngest is one message from the sidecar to the client.
@@ -1012,6 +1028,7 @@ type FromIngest struct {
 	//	*FromIngest_ClockStep
 	//	*FromIngest_Probe
 	//	*FromIngest_AccessUnits
+	//	*FromIngest_PacketDump
 	Message       isFromIngest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1162,6 +1179,15 @@ func (x *FromIngest) GetAccessUnits() *AccessUnits {
 	return nil
 }
 
+func (x *FromIngest) GetPacketDump() *PacketDump {
+	if x != nil {
+		if x, ok := x.Message.(*FromIngest_PacketDump); ok {
+			return x.PacketDump
+		}
+	}
+	return nil
+}
+
 type isFromIngest_Message interface {
 	isFromIngest_Message()
 }
@@ -1214,6 +1240,10 @@ type FromIngest_AccessUnits struct {
 	AccessUnits *AccessUnits `protobuf:"bytes,20,opt,name=access_units,json=accessUnits,proto3,oneof"`
 }
 
+type FromIngest_PacketDump struct {
+	PacketDump *PacketDump `protobuf:"bytes,31,opt,name=packet_dump,json=packetDump,proto3,oneof"`
+}
+
 func (*FromIngest_Hello) isFromIngest_Message() {}
 
 func (*FromIngest_CameraStatus) isFromIngest_Message() {}
@@ -1237,6 +1267,8 @@ func (*FromIngest_ClockStep) isFromIngest_Message() {}
 func (*FromIngest_Probe) isFromIngest_Message() {}
 
 func (*FromIngest_AccessUnits) isFromIngest_Message() {}
+
+func (*FromIngest_PacketDump) isFromIngest_Message() {}
 
 // Hello opens a connection, each side sending one.
 type Hello struct {
@@ -3786,6 +3818,167 @@ func (x *Counters) GetDecodeCpuNs() int64 {
 	return 0
 }
 
+// DumpPackets asks for what a camera and the sidecar say to each other, from now on; answered by PacketDump with the same
+// request_id. Nothing of it is kept. Credentials are blanked.
+type DumpPackets struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId uint64                 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Camera    string                 `protobuf:"bytes,2,opt,name=camera,proto3" json:"camera,omitempty"`
+	// 0: 10 s.
+	DurationNs int64 `protobuf:"varint,3,opt,name=duration_ns,json=durationNs,proto3" json:"duration_ns,omitempty"`
+	// The dump ends when it has grown to this; 0: 64 MiB.
+	MaxBytes int64 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// Stop answering an earlier request of this id.
+	Cancel        bool `protobuf:"varint,5,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DumpPackets) Reset() {
+	*x = DumpPackets{}
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DumpPackets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DumpPackets) ProtoMessage() {}
+
+func (x *DumpPackets) ProtoReflect() protoreflect.Message {
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DumpPackets.ProtoReflect.Descriptor instead.
+func (*DumpPackets) Descriptor() ([]byte, []int) {
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DumpPackets) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *DumpPackets) GetCamera() string {
+	if x != nil {
+		return x.Camera
+	}
+	return ""
+}
+
+func (x *DumpPackets) GetDurationNs() int64 {
+	if x != nil {
+		return x.DurationNs
+	}
+	return 0
+}
+
+func (x *DumpPackets) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *DumpPackets) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+// PacketDump is a part of the answer to DumpPackets: the next bytes of a capture file (pcap).
+type PacketDump struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId uint64                 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Data      []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// Nothing follows.
+	Done bool `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
+	// Packets left out because the client was too slow; set only with done.
+	Dropped uint64 `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// Why nothing came; set only with done.
+	Error         *Error `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PacketDump) Reset() {
+	*x = PacketDump{}
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PacketDump) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PacketDump) ProtoMessage() {}
+
+func (x *PacketDump) ProtoReflect() protoreflect.Message {
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PacketDump.ProtoReflect.Descriptor instead.
+func (*PacketDump) Descriptor() ([]byte, []int) {
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PacketDump) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *PacketDump) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *PacketDump) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *PacketDump) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *PacketDump) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 // ClockStep says that the box's wall clock was set.
 type ClockStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3798,7 +3991,7 @@ type ClockStep struct {
 
 func (x *ClockStep) Reset() {
 	*x = ClockStep{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3810,7 +4003,7 @@ func (x *ClockStep) String() string {
 func (*ClockStep) ProtoMessage() {}
 
 func (x *ClockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3823,7 +4016,7 @@ func (x *ClockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockStep.ProtoReflect.Descriptor instead.
 func (*ClockStep) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ClockStep) GetStepNs() int64 {
@@ -3853,7 +4046,7 @@ type GetProbe struct {
 
 func (x *GetProbe) Reset() {
 	*x = GetProbe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +4058,7 @@ func (x *GetProbe) String() string {
 func (*GetProbe) ProtoMessage() {}
 
 func (x *GetProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +4071,7 @@ func (x *GetProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProbe.ProtoReflect.Descriptor instead.
 func (*GetProbe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{29}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetProbe) GetRequestId() uint64 {
@@ -3922,7 +4115,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4127,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4140,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{30}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Probe) GetRequestId() uint64 {
@@ -4010,7 +4203,7 @@ type ProbeWarning struct {
 
 func (x *ProbeWarning) Reset() {
 	*x = ProbeWarning{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4215,7 @@ func (x *ProbeWarning) String() string {
 func (*ProbeWarning) ProtoMessage() {}
 
 func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4228,7 @@ func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeWarning.ProtoReflect.Descriptor instead.
 func (*ProbeWarning) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{31}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ProbeWarning) GetKind() ProbeWarningKind {
@@ -4056,7 +4249,7 @@ var File_ingest_v1_ingest_proto protoreflect.FileDescriptor
 
 const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\n" +
-	"\x16ingest/v1/ingest.proto\x12\x11vedette.ingest.v1\"\xfa\x04\n" +
+	"\x16ingest/v1/ingest.proto\x12\x11vedette.ingest.v1\"\xbf\x05\n" +
 	"\bToIngest\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.vedette.ingest.v1.HelloH\x00R\x05hello\x12@\n" +
 	"\vset_cameras\x18\x02 \x01(\v2\x1d.vedette.ingest.v1.SetCamerasH\x00R\n" +
@@ -4067,10 +4260,11 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"getPicture\x12S\n" +
 	"\x12watch_access_units\x18\x06 \x01(\v2#.vedette.ingest.v1.WatchAccessUnitsH\x00R\x10watchAccessUnits\x12:\n" +
 	"\tget_probe\x18\a \x01(\v2\x1b.vedette.ingest.v1.GetProbeH\x00R\bgetProbe\x12M\n" +
-	"\x10get_access_units\x18\x14 \x01(\v2!.vedette.ingest.v1.GetAccessUnitsH\x00R\x0egetAccessUnits\x12@\n" +
+	"\x10get_access_units\x18\x14 \x01(\v2!.vedette.ingest.v1.GetAccessUnitsH\x00R\x0egetAccessUnits\x12C\n" +
+	"\fdump_packets\x18\x1f \x01(\v2\x1e.vedette.ingest.v1.DumpPacketsH\x00R\vdumpPackets\x12@\n" +
 	"\vopen_camera\x18\x1e \x01(\v2\x1d.vedette.ingest.v1.OpenCameraH\x00R\n" +
 	"openCameraB\t\n" +
-	"\amessage\"\xa2\x06\n" +
+	"\amessage\"\xe4\x06\n" +
 	"\n" +
 	"FromIngest\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.vedette.ingest.v1.HelloH\x00R\x05hello\x12F\n" +
@@ -4087,7 +4281,9 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"clock_step\x18\n" +
 	" \x01(\v2\x1c.vedette.ingest.v1.ClockStepH\x00R\tclockStep\x120\n" +
 	"\x05probe\x18\v \x01(\v2\x18.vedette.ingest.v1.ProbeH\x00R\x05probe\x12C\n" +
-	"\faccess_units\x18\x14 \x01(\v2\x1e.vedette.ingest.v1.AccessUnitsH\x00R\vaccessUnitsB\t\n" +
+	"\faccess_units\x18\x14 \x01(\v2\x1e.vedette.ingest.v1.AccessUnitsH\x00R\vaccessUnits\x12@\n" +
+	"\vpacket_dump\x18\x1f \x01(\v2\x1d.vedette.ingest.v1.PacketDumpH\x00R\n" +
+	"packetDumpB\t\n" +
 	"\amessage\"Y\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bcontract\x18\x01 \x01(\tR\bcontract\x12\x18\n" +
@@ -4326,7 +4522,23 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"frameAgeNs\x12+\n" +
 	"\x11decoder_fallbacks\x18\x17 \x01(\x04R\x10decoderFallbacks\x12-\n" +
 	"\x12decoders_abandoned\x18\x18 \x01(\x04R\x11decodersAbandoned\x12\"\n" +
-	"\rdecode_cpu_ns\x18( \x01(\x03R\vdecodeCpuNs\"=\n" +
+	"\rdecode_cpu_ns\x18( \x01(\x03R\vdecodeCpuNs\"\x9a\x01\n" +
+	"\vDumpPackets\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId\x12\x16\n" +
+	"\x06camera\x18\x02 \x01(\tR\x06camera\x12\x1f\n" +
+	"\vduration_ns\x18\x03 \x01(\x03R\n" +
+	"durationNs\x12\x1b\n" +
+	"\tmax_bytes\x18\x04 \x01(\x03R\bmaxBytes\x12\x16\n" +
+	"\x06cancel\x18\x05 \x01(\bR\x06cancel\"\x9d\x01\n" +
+	"\n" +
+	"PacketDump\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\bR\x04done\x12\x18\n" +
+	"\adropped\x18\x04 \x01(\x04R\adropped\x12.\n" +
+	"\x05error\x18\x05 \x01(\v2\x18.vedette.ingest.v1.ErrorR\x05error\"=\n" +
 	"\tClockStep\x12\x17\n" +
 	"\astep_ns\x18\x01 \x01(\x03R\x06stepNs\x12\x17\n" +
 	"\atime_ns\x18\x02 \x01(\x03R\x06timeNs\"w\n" +
@@ -4457,7 +4669,7 @@ func file_ingest_v1_ingest_proto_rawDescGZIP() []byte {
 }
 
 var file_ingest_v1_ingest_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_ingest_v1_ingest_proto_goTypes = []any{
 	(Isolation)(0),            // 0: vedette.ingest.v1.Isolation
 	(Transport)(0),            // 1: vedette.ingest.v1.Transport
@@ -4499,10 +4711,12 @@ var file_ingest_v1_ingest_proto_goTypes = []any{
 	(*StreamDetails)(nil),     // 37: vedette.ingest.v1.StreamDetails
 	(*Error)(nil),             // 38: vedette.ingest.v1.Error
 	(*Counters)(nil),          // 39: vedette.ingest.v1.Counters
-	(*ClockStep)(nil),         // 40: vedette.ingest.v1.ClockStep
-	(*GetProbe)(nil),          // 41: vedette.ingest.v1.GetProbe
-	(*Probe)(nil),             // 42: vedette.ingest.v1.Probe
-	(*ProbeWarning)(nil),      // 43: vedette.ingest.v1.ProbeWarning
+	(*DumpPackets)(nil),       // 40: vedette.ingest.v1.DumpPackets
+	(*PacketDump)(nil),        // 41: vedette.ingest.v1.PacketDump
+	(*ClockStep)(nil),         // 42: vedette.ingest.v1.ClockStep
+	(*GetProbe)(nil),          // 43: vedette.ingest.v1.GetProbe
+	(*Probe)(nil),             // 44: vedette.ingest.v1.Probe
+	(*ProbeWarning)(nil),      // 45: vedette.ingest.v1.ProbeWarning
 }
 var file_ingest_v1_ingest_proto_depIdxs = []int32{
 	14, // 0: vedette.ingest.v1.ToIngest.hello:type_name -> vedette.ingest.v1.Hello
@@ -4511,62 +4725,65 @@ var file_ingest_v1_ingest_proto_depIdxs = []int32{
 	27, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
 	28, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
 	31, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
-	41, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
+	43, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
 	32, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
-	16, // 8: vedette.ingest.v1.ToIngest.open_camera:type_name -> vedette.ingest.v1.OpenCamera
-	14, // 9: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
-	36, // 10: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
-	24, // 11: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
-	25, // 12: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
-	26, // 13: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
-	35, // 14: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
-	34, // 15: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
-	30, // 16: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
-	39, // 17: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
-	40, // 18: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
-	42, // 19: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
-	33, // 20: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
-	17, // 21: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
-	17, // 22: vedette.ingest.v1.OpenCamera.camera:type_name -> vedette.ingest.v1.Camera
-	1,  // 23: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
-	18, // 24: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
-	19, // 25: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
-	21, // 26: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
-	22, // 27: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
-	0,  // 28: vedette.ingest.v1.Camera.isolation:type_name -> vedette.ingest.v1.Isolation
-	20, // 29: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
-	19, // 30: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
-	3,  // 31: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
-	2,  // 32: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
-	4,  // 33: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
-	3,  // 34: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
-	29, // 35: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
-	38, // 36: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
-	34, // 37: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
-	35, // 38: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
-	38, // 39: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
-	5,  // 40: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
-	7,  // 41: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
-	8,  // 42: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
-	38, // 43: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
-	37, // 44: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
-	9,  // 45: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
-	6,  // 46: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
-	36, // 47: vedette.ingest.v1.CameraStatus.main:type_name -> vedette.ingest.v1.CameraStatus
-	5,  // 48: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
-	1,  // 49: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
-	10, // 50: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
-	17, // 51: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
-	38, // 52: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
-	8,  // 53: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
-	37, // 54: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
-	43, // 55: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
-	11, // 56: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	40, // 8: vedette.ingest.v1.ToIngest.dump_packets:type_name -> vedette.ingest.v1.DumpPackets
+	16, // 9: vedette.ingest.v1.ToIngest.open_camera:type_name -> vedette.ingest.v1.OpenCamera
+	14, // 10: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
+	36, // 11: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
+	24, // 12: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
+	25, // 13: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
+	26, // 14: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
+	35, // 15: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
+	34, // 16: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
+	30, // 17: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
+	39, // 18: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
+	42, // 19: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
+	44, // 20: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
+	33, // 21: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
+	41, // 22: vedette.ingest.v1.FromIngest.packet_dump:type_name -> vedette.ingest.v1.PacketDump
+	17, // 23: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
+	17, // 24: vedette.ingest.v1.OpenCamera.camera:type_name -> vedette.ingest.v1.Camera
+	1,  // 25: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
+	18, // 26: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
+	19, // 27: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
+	21, // 28: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
+	22, // 29: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
+	0,  // 30: vedette.ingest.v1.Camera.isolation:type_name -> vedette.ingest.v1.Isolation
+	20, // 31: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
+	19, // 32: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
+	3,  // 33: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
+	2,  // 34: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
+	4,  // 35: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
+	3,  // 36: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
+	29, // 37: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
+	38, // 38: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
+	34, // 39: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
+	35, // 40: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
+	38, // 41: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
+	5,  // 42: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
+	7,  // 43: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
+	8,  // 44: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
+	38, // 45: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
+	37, // 46: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
+	9,  // 47: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
+	6,  // 48: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
+	36, // 49: vedette.ingest.v1.CameraStatus.main:type_name -> vedette.ingest.v1.CameraStatus
+	5,  // 50: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
+	1,  // 51: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
+	10, // 52: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
+	38, // 53: vedette.ingest.v1.PacketDump.error:type_name -> vedette.ingest.v1.Error
+	17, // 54: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
+	38, // 55: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
+	8,  // 56: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
+	37, // 57: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
+	45, // 58: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
+	11, // 59: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
+	60, // [60:60] is the sub-list for method output_type
+	60, // [60:60] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_ingest_v1_ingest_proto_init() }
@@ -4583,6 +4800,7 @@ func file_ingest_v1_ingest_proto_init() {
 		(*ToIngest_WatchAccessUnits)(nil),
 		(*ToIngest_GetProbe)(nil),
 		(*ToIngest_GetAccessUnits)(nil),
+		(*ToIngest_DumpPackets)(nil),
 		(*ToIngest_OpenCamera)(nil),
 	}
 	file_ingest_v1_ingest_proto_msgTypes[1].OneofWrappers = []any{
@@ -4598,6 +4816,7 @@ func file_ingest_v1_ingest_proto_init() {
 		(*FromIngest_ClockStep)(nil),
 		(*FromIngest_Probe)(nil),
 		(*FromIngest_AccessUnits)(nil),
+		(*FromIngest_PacketDump)(nil),
 	}
 	file_ingest_v1_ingest_proto_msgTypes[16].OneofWrappers = []any{
 		(*GetPicture_LeaseId)(nil),
@@ -4609,7 +4828,7 @@ func file_ingest_v1_ingest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ingest_v1_ingest_proto_rawDesc), len(file_ingest_v1_ingest_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

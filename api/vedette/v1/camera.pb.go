@@ -76,6 +76,55 @@ func (DesiredState) EnumDescriptor() ([]byte, []int) {
 	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{0}
 }
 
+// Isolation is whether a camera shares the ingest process with others.
+type Isolation int32
+
+const (
+	// It does, unless its stream has crashed the process twice: then it is given its own.
+	Isolation_ISOLATION_UNSPECIFIED Isolation = 0
+	// It has a process of its own.
+	Isolation_ISOLATION_CAMERA Isolation = 1
+)
+
+// Enum value maps for Isolation.
+var (
+	Isolation_name = map[int32]string{
+		0: "ISOLATION_UNSPECIFIED",
+		1: "ISOLATION_CAMERA",
+	}
+	Isolation_value = map[string]int32{
+		"ISOLATION_UNSPECIFIED": 0,
+		"ISOLATION_CAMERA":      1,
+	}
+)
+
+func (x Isolation) Enum() *Isolation {
+	p := new(Isolation)
+	*p = x
+	return p
+}
+
+func (x Isolation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Isolation) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_camera_proto_enumTypes[1].Descriptor()
+}
+
+func (Isolation) Type() protoreflect.EnumType {
+	return &file_vedette_v1_camera_proto_enumTypes[1]
+}
+
+func (x Isolation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Isolation.Descriptor instead.
+func (Isolation) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{1}
+}
+
 // Transport is how media travel.
 type Transport int32
 
@@ -116,11 +165,11 @@ func (x Transport) String() string {
 }
 
 func (Transport) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_camera_proto_enumTypes[1].Descriptor()
+	return file_vedette_v1_camera_proto_enumTypes[2].Descriptor()
 }
 
 func (Transport) Type() protoreflect.EnumType {
-	return &file_vedette_v1_camera_proto_enumTypes[1]
+	return &file_vedette_v1_camera_proto_enumTypes[2]
 }
 
 func (x Transport) Number() protoreflect.EnumNumber {
@@ -129,7 +178,7 @@ func (x Transport) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Transport.Descriptor instead.
 func (Transport) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{1}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{2}
 }
 
 // Priority ranks cameras when a box is overloaded.
@@ -172,11 +221,11 @@ func (x Priority) String() string {
 }
 
 func (Priority) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_camera_proto_enumTypes[2].Descriptor()
+	return file_vedette_v1_camera_proto_enumTypes[3].Descriptor()
 }
 
 func (Priority) Type() protoreflect.EnumType {
-	return &file_vedette_v1_camera_proto_enumTypes[2]
+	return &file_vedette_v1_camera_proto_enumTypes[3]
 }
 
 func (x Priority) Number() protoreflect.EnumNumber {
@@ -185,7 +234,7 @@ func (x Priority) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Priority.Descriptor instead.
 func (Priority) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{2}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
 }
 
 // CameraState is where a camera is in its life.
@@ -242,11 +291,11 @@ func (x CameraState) String() string {
 }
 
 func (CameraState) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_camera_proto_enumTypes[3].Descriptor()
+	return file_vedette_v1_camera_proto_enumTypes[4].Descriptor()
 }
 
 func (CameraState) Type() protoreflect.EnumType {
-	return &file_vedette_v1_camera_proto_enumTypes[3]
+	return &file_vedette_v1_camera_proto_enumTypes[4]
 }
 
 func (x CameraState) Number() protoreflect.EnumNumber {
@@ -255,7 +304,7 @@ func (x CameraState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CameraState.Descriptor instead.
 func (CameraState) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{3}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
 }
 
 // VideoStream is which of a camera's streams.
@@ -294,11 +343,11 @@ func (x VideoStream) String() string {
 }
 
 func (VideoStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_camera_proto_enumTypes[4].Descriptor()
+	return file_vedette_v1_camera_proto_enumTypes[5].Descriptor()
 }
 
 func (VideoStream) Type() protoreflect.EnumType {
-	return &file_vedette_v1_camera_proto_enumTypes[4]
+	return &file_vedette_v1_camera_proto_enumTypes[5]
 }
 
 func (x VideoStream) Number() protoreflect.EnumNumber {
@@ -307,7 +356,7 @@ func (x VideoStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use VideoStream.Descriptor instead.
 func (VideoStream) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{4}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{5}
 }
 
 // A Camera is a registered source of pictures.
@@ -573,6 +622,10 @@ type Source struct {
 	// True when a password is stored.
 	PasswordSet bool      `protobuf:"varint,4,opt,name=password_set,json=passwordSet,proto3" json:"password_set,omitempty"`
 	Transport   Transport `protobuf:"varint,5,opt,name=transport,proto3,enum=vedette.v1.Transport" json:"transport,omitempty"`
+	// Decoders in order of preference: "auto" (the accelerators this box has, then software), "software", "nvdec", "vaapi",
+	// "v4l2", "drm", "qsv" or "vulkan". The next is used, loudly, where one fails. Empty: software.
+	Decoders  []string  `protobuf:"bytes,30,rep,name=decoders,proto3" json:"decoders,omitempty"`
+	Isolation Isolation `protobuf:"varint,31,opt,name=isolation,proto3,enum=vedette.v1.Isolation" json:"isolation,omitempty"`
 	// A second, larger stream of the same camera, behind the same user and password: rtsp:// or rtsps://. Live video, full
 	// pictures and clips come from it, analysis from uri. It is connected while somebody looks. Empty: uri serves for all.
 	MainUri string `protobuf:"bytes,10,opt,name=main_uri,json=mainUri,proto3" json:"main_uri,omitempty"`
@@ -652,6 +705,20 @@ func (x *Source) GetTransport() Transport {
 		return x.Transport
 	}
 	return Transport_TRANSPORT_UNSPECIFIED
+}
+
+func (x *Source) GetDecoders() []string {
+	if x != nil {
+		return x.Decoders
+	}
+	return nil
+}
+
+func (x *Source) GetIsolation() Isolation {
+	if x != nil {
+		return x.Isolation
+	}
+	return Isolation_ISOLATION_UNSPECIFIED
 }
 
 func (x *Source) GetMainUri() string {
@@ -993,6 +1060,8 @@ type CameraStatus struct {
 	// Analysed pictures since the appliance started.
 	AnalysedFrames int64                  `protobuf:"varint,14,opt,name=analysed_frames,json=analysedFrames,proto3" json:"analysed_frames,omitempty"`
 	NextRetryTime  *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=next_retry_time,json=nextRetryTime,proto3" json:"next_retry_time,omitempty"`
+	// How ingest does; absent when it is not connected to the camera.
+	Ingest *IngestStatus `protobuf:"bytes,30,opt,name=ingest,proto3" json:"ingest,omitempty"`
 	// Analysed frames a second this camera is held to while the box is overloaded; 0: what it asks for.
 	LimitedFps    float64 `protobuf:"fixed64,40,opt,name=limited_fps,json=limitedFps,proto3" json:"limited_fps,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1134,9 +1203,207 @@ func (x *CameraStatus) GetNextRetryTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *CameraStatus) GetIngest() *IngestStatus {
+	if x != nil {
+		return x.Ingest
+	}
+	return nil
+}
+
 func (x *CameraStatus) GetLimitedFps() float64 {
 	if x != nil {
 		return x.LimitedFps
+	}
+	return 0
+}
+
+// IngestStatus is how a camera's pictures get into the box.
+type IngestStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How the stream travels: TCP, UDP, MULTICAST.
+	Transport string `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
+	// The decoder in use ("software", "vaapi", ...), and why a preferred one is not; empty when the first choice works.
+	Decoder         string `protobuf:"bytes,2,opt,name=decoder,proto3" json:"decoder,omitempty"`
+	DecoderFallback string `protobuf:"bytes,3,opt,name=decoder_fallback,json=decoderFallback,proto3" json:"decoder_fallback,omitempty"`
+	// Pictures from keyframe to keyframe, as last seen.
+	Gop int32 `protobuf:"varint,4,opt,name=gop,proto3" json:"gop,omitempty"`
+	// Measured, bits a second.
+	BitRate float64 `protobuf:"fixed64,5,opt,name=bit_rate,json=bitRate,proto3" json:"bit_rate,omitempty"`
+	// Whether the camera tells its time, and how far it is ahead of the box's by that.
+	SenderReports bool                 `protobuf:"varint,6,opt,name=sender_reports,json=senderReports,proto3" json:"sender_reports,omitempty"`
+	ClockOffset   *durationpb.Duration `protobuf:"bytes,7,opt,name=clock_offset,json=clockOffset,proto3" json:"clock_offset,omitempty"`
+	// What the motion gate does: LEARNING, OPEN or CLOSED; empty without one.
+	Gate string `protobuf:"bytes,8,opt,name=gate,proto3" json:"gate,omitempty"`
+	// The camera has a process of its own, and why when nobody asked for it.
+	Isolated        bool   `protobuf:"varint,9,opt,name=isolated,proto3" json:"isolated,omitempty"`
+	IsolationReason string `protobuf:"bytes,10,opt,name=isolation_reason,json=isolationReason,proto3" json:"isolation_reason,omitempty"`
+	// What the last change of settings cost: HOT (nothing), RESEQUENCED (a new stream epoch) or RECONNECTED.
+	Applied string `protobuf:"bytes,11,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Attempts since the last picture.
+	Attempts int32 `protobuf:"varint,12,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Counted since ingest started; more is in the metrics, vedette_ingest_*.
+	Reconnects        int64 `protobuf:"varint,13,opt,name=reconnects,proto3" json:"reconnects,omitempty"`
+	PacketsLost       int64 `protobuf:"varint,14,opt,name=packets_lost,json=packetsLost,proto3" json:"packets_lost,omitempty"`
+	DecodeErrors      int64 `protobuf:"varint,15,opt,name=decode_errors,json=decodeErrors,proto3" json:"decode_errors,omitempty"`
+	DecoderFallbacks  int64 `protobuf:"varint,16,opt,name=decoder_fallbacks,json=decoderFallbacks,proto3" json:"decoder_fallbacks,omitempty"`
+	DecodersAbandoned int64 `protobuf:"varint,17,opt,name=decoders_abandoned,json=decodersAbandoned,proto3" json:"decoders_abandoned,omitempty"`
+	FramesGated       int64 `protobuf:"varint,18,opt,name=frames_gated,json=framesGated,proto3" json:"frames_gated,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *IngestStatus) Reset() {
+	*x = IngestStatus{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IngestStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IngestStatus) ProtoMessage() {}
+
+func (x *IngestStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IngestStatus.ProtoReflect.Descriptor instead.
+func (*IngestStatus) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *IngestStatus) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *IngestStatus) GetDecoder() string {
+	if x != nil {
+		return x.Decoder
+	}
+	return ""
+}
+
+func (x *IngestStatus) GetDecoderFallback() string {
+	if x != nil {
+		return x.DecoderFallback
+	}
+	return ""
+}
+
+func (x *IngestStatus) GetGop() int32 {
+	if x != nil {
+		return x.Gop
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetBitRate() float64 {
+	if x != nil {
+		return x.BitRate
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetSenderReports() bool {
+	if x != nil {
+		return x.SenderReports
+	}
+	return false
+}
+
+func (x *IngestStatus) GetClockOffset() *durationpb.Duration {
+	if x != nil {
+		return x.ClockOffset
+	}
+	return nil
+}
+
+func (x *IngestStatus) GetGate() string {
+	if x != nil {
+		return x.Gate
+	}
+	return ""
+}
+
+func (x *IngestStatus) GetIsolated() bool {
+	if x != nil {
+		return x.Isolated
+	}
+	return false
+}
+
+func (x *IngestStatus) GetIsolationReason() string {
+	if x != nil {
+		return x.IsolationReason
+	}
+	return ""
+}
+
+func (x *IngestStatus) GetApplied() string {
+	if x != nil {
+		return x.Applied
+	}
+	return ""
+}
+
+func (x *IngestStatus) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetReconnects() int64 {
+	if x != nil {
+		return x.Reconnects
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetPacketsLost() int64 {
+	if x != nil {
+		return x.PacketsLost
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetDecodeErrors() int64 {
+	if x != nil {
+		return x.DecodeErrors
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetDecoderFallbacks() int64 {
+	if x != nil {
+		return x.DecoderFallbacks
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetDecodersAbandoned() int64 {
+	if x != nil {
+		return x.DecodersAbandoned
+	}
+	return 0
+}
+
+func (x *IngestStatus) GetFramesGated() int64 {
+	if x != nil {
+		return x.FramesGated
 	}
 	return 0
 }
@@ -1154,7 +1421,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1433,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1446,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Media) GetCodec() string {
@@ -1225,7 +1492,7 @@ type CreateCameraRequest struct {
 
 func (x *CreateCameraRequest) Reset() {
 	*x = CreateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1504,7 @@ func (x *CreateCameraRequest) String() string {
 func (*CreateCameraRequest) ProtoMessage() {}
 
 func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1517,7 @@ func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCameraRequest.ProtoReflect.Descriptor instead.
 func (*CreateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateCameraRequest) GetCamera() *Camera {
@@ -1290,7 +1557,7 @@ type GetCameraRequest struct {
 
 func (x *GetCameraRequest) Reset() {
 	*x = GetCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1569,7 @@ func (x *GetCameraRequest) String() string {
 func (*GetCameraRequest) ProtoMessage() {}
 
 func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1582,7 @@ func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCameraRequest.ProtoReflect.Descriptor instead.
 func (*GetCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetCameraRequest) GetName() string {
@@ -1336,7 +1603,7 @@ type ListCamerasRequest struct {
 
 func (x *ListCamerasRequest) Reset() {
 	*x = ListCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1615,7 @@ func (x *ListCamerasRequest) String() string {
 func (*ListCamerasRequest) ProtoMessage() {}
 
 func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1628,7 @@ func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasRequest.ProtoReflect.Descriptor instead.
 func (*ListCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListCamerasRequest) GetPageSize() int32 {
@@ -1389,7 +1656,7 @@ type ListCamerasResponse struct {
 
 func (x *ListCamerasResponse) Reset() {
 	*x = ListCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1668,7 @@ func (x *ListCamerasResponse) String() string {
 func (*ListCamerasResponse) ProtoMessage() {}
 
 func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1681,7 @@ func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasResponse.ProtoReflect.Descriptor instead.
 func (*ListCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListCamerasResponse) GetCameras() []*Camera {
@@ -1438,7 +1705,8 @@ type UpdateCameraRequest struct {
 	// Paths of Camera: display_name, labels, source, source.uri, source.username, source.password, source.transport,
 	// source.main_uri, source.keep_main, source.tls, source.loop, source.pre_roll_bytes, privacy_masks,
 	// analysis, analysis.fps, analysis.pipeline, analysis.paused, analysis.every_frame, analysis.staleness_budget,
-	// recording, recording.no_pictures, recording.clip, desired_state. Empty: every field that is set in camera.
+	// analysis.priority, analysis.motion_gate, recording, recording.no_pictures, recording.clip, desired_state.
+	// Empty: every field that is set in camera.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Check everything, change nothing.
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
@@ -1452,7 +1720,7 @@ type UpdateCameraRequest struct {
 
 func (x *UpdateCameraRequest) Reset() {
 	*x = UpdateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1732,7 @@ func (x *UpdateCameraRequest) String() string {
 func (*UpdateCameraRequest) ProtoMessage() {}
 
 func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1745,7 @@ func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCameraRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateCameraRequest) GetCamera() *Camera {
@@ -1528,7 +1796,7 @@ type DeleteCameraRequest struct {
 
 func (x *DeleteCameraRequest) Reset() {
 	*x = DeleteCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1808,7 @@ func (x *DeleteCameraRequest) String() string {
 func (*DeleteCameraRequest) ProtoMessage() {}
 
 func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1821,7 @@ func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteCameraRequest) GetName() string {
@@ -1585,7 +1853,7 @@ type DeleteCameraResponse struct {
 
 func (x *DeleteCameraResponse) Reset() {
 	*x = DeleteCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1865,7 @@ func (x *DeleteCameraResponse) String() string {
 func (*DeleteCameraResponse) ProtoMessage() {}
 
 func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1878,7 @@ func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
 }
 
 type EnableCameraRequest struct {
@@ -1622,7 +1890,7 @@ type EnableCameraRequest struct {
 
 func (x *EnableCameraRequest) Reset() {
 	*x = EnableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1902,7 @@ func (x *EnableCameraRequest) String() string {
 func (*EnableCameraRequest) ProtoMessage() {}
 
 func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1915,7 @@ func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnableCameraRequest.ProtoReflect.Descriptor instead.
 func (*EnableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EnableCameraRequest) GetName() string {
@@ -1666,7 +1934,7 @@ type DisableCameraRequest struct {
 
 func (x *DisableCameraRequest) Reset() {
 	*x = DisableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1946,7 @@ func (x *DisableCameraRequest) String() string {
 func (*DisableCameraRequest) ProtoMessage() {}
 
 func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1959,7 @@ func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableCameraRequest.ProtoReflect.Descriptor instead.
 func (*DisableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DisableCameraRequest) GetName() string {
@@ -1710,7 +1978,7 @@ type ProbeCameraRequest struct {
 
 func (x *ProbeCameraRequest) Reset() {
 	*x = ProbeCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1990,7 @@ func (x *ProbeCameraRequest) String() string {
 func (*ProbeCameraRequest) ProtoMessage() {}
 
 func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +2003,7 @@ func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraRequest.ProtoReflect.Descriptor instead.
 func (*ProbeCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProbeCameraRequest) GetSource() *Source {
@@ -1749,14 +2017,20 @@ type ProbeCameraResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Media *Media                 `protobuf:"bytes,1,opt,name=media,proto3" json:"media,omitempty"`
 	// From dialling to the first picture.
-	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// What was seen of the stream: transport, decoder, gop, bit_rate, sender_reports, clock_offset.
+	Ingest *IngestStatus `protobuf:"bytes,3,opt,name=ingest,proto3" json:"ingest,omitempty"`
+	// The first picture.
+	Jpeg []byte `protobuf:"bytes,4,opt,name=jpeg,proto3" json:"jpeg,omitempty"`
+	// What works, but not well.
+	Warnings      []*ProbeWarning `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProbeCameraResponse) Reset() {
 	*x = ProbeCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +2042,7 @@ func (x *ProbeCameraResponse) String() string {
 func (*ProbeCameraResponse) ProtoMessage() {}
 
 func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2055,7 @@ func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraResponse.ProtoReflect.Descriptor instead.
 func (*ProbeCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProbeCameraResponse) GetMedia() *Media {
@@ -1794,6 +2068,189 @@ func (x *ProbeCameraResponse) GetMedia() *Media {
 func (x *ProbeCameraResponse) GetDuration() *durationpb.Duration {
 	if x != nil {
 		return x.Duration
+	}
+	return nil
+}
+
+func (x *ProbeCameraResponse) GetIngest() *IngestStatus {
+	if x != nil {
+		return x.Ingest
+	}
+	return nil
+}
+
+func (x *ProbeCameraResponse) GetJpeg() []byte {
+	if x != nil {
+		return x.Jpeg
+	}
+	return nil
+}
+
+func (x *ProbeCameraResponse) GetWarnings() []*ProbeWarning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// ProbeWarning is something about a stream that works, but not well.
+type ProbeWarning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// LONG_GOP, VARIABLE_GOP, LARGE_FRAME, H265_SOFTWARE, NO_SENDER_REPORTS, CLOCK_OFFSET, PACKET_LOSS or B_FRAMES.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// What was seen and what to do about it.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProbeWarning) Reset() {
+	*x = ProbeWarning{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeWarning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeWarning) ProtoMessage() {}
+
+func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeWarning.ProtoReflect.Descriptor instead.
+func (*ProbeWarning) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ProbeWarning) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ProbeWarning) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type DumpPacketsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 0: 10 s; at most 10 minutes.
+	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Ends the capture early; 0: 64 MiB; at most 1 GiB.
+	MaxBytes      int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DumpPacketsRequest) Reset() {
+	*x = DumpPacketsRequest{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DumpPacketsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DumpPacketsRequest) ProtoMessage() {}
+
+func (x *DumpPacketsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DumpPacketsRequest.ProtoReflect.Descriptor instead.
+func (*DumpPacketsRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DumpPacketsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DumpPacketsRequest) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *DumpPacketsRequest) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+type DumpPacketsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next part of the file.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DumpPacketsResponse) Reset() {
+	*x = DumpPacketsResponse{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DumpPacketsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DumpPacketsResponse) ProtoMessage() {}
+
+func (x *DumpPacketsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DumpPacketsResponse.ProtoReflect.Descriptor instead.
+func (*DumpPacketsResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DumpPacketsResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
 	}
 	return nil
 }
@@ -1813,7 +2270,7 @@ type GetSnapshotRequest struct {
 
 func (x *GetSnapshotRequest) Reset() {
 	*x = GetSnapshotRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2282,7 @@ func (x *GetSnapshotRequest) String() string {
 func (*GetSnapshotRequest) ProtoMessage() {}
 
 func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2295,7 @@ func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetSnapshotRequest) GetName() string {
@@ -1884,7 +2341,7 @@ type GetSnapshotResponse struct {
 
 func (x *GetSnapshotResponse) Reset() {
 	*x = GetSnapshotResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2353,7 @@ func (x *GetSnapshotResponse) String() string {
 func (*GetSnapshotResponse) ProtoMessage() {}
 
 func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2366,7 @@ func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSnapshotResponse) GetJpeg() []byte {
@@ -1963,7 +2420,7 @@ type GetFrameTimingRequest struct {
 
 func (x *GetFrameTimingRequest) Reset() {
 	*x = GetFrameTimingRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2432,7 @@ func (x *GetFrameTimingRequest) String() string {
 func (*GetFrameTimingRequest) ProtoMessage() {}
 
 func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2445,7 @@ func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFrameTimingRequest.ProtoReflect.Descriptor instead.
 func (*GetFrameTimingRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetFrameTimingRequest) GetName() string {
@@ -2014,7 +2471,7 @@ type FrameTiming struct {
 
 func (x *FrameTiming) Reset() {
 	*x = FrameTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2483,7 @@ func (x *FrameTiming) String() string {
 func (*FrameTiming) ProtoMessage() {}
 
 func (x *FrameTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2496,7 @@ func (x *FrameTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameTiming.ProtoReflect.Descriptor instead.
 func (*FrameTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FrameTiming) GetStages() []*StageTiming {
@@ -2078,7 +2535,7 @@ type StageTiming struct {
 
 func (x *StageTiming) Reset() {
 	*x = StageTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2547,7 @@ func (x *StageTiming) String() string {
 func (*StageTiming) ProtoMessage() {}
 
 func (x *StageTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2560,7 @@ func (x *StageTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageTiming.ProtoReflect.Descriptor instead.
 func (*StageTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StageTiming) GetStage() string {
@@ -2156,7 +2613,7 @@ type FrameStamps struct {
 
 func (x *FrameStamps) Reset() {
 	*x = FrameStamps{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2625,7 @@ func (x *FrameStamps) String() string {
 func (*FrameStamps) ProtoMessage() {}
 
 func (x *FrameStamps) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2638,7 @@ func (x *FrameStamps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameStamps.ProtoReflect.Descriptor instead.
 func (*FrameStamps) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FrameStamps) GetSequence() int64 {
@@ -2223,7 +2680,7 @@ type StageStamp struct {
 
 func (x *StageStamp) Reset() {
 	*x = StageStamp{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[27]
+	mi := &file_vedette_v1_camera_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2692,7 @@ func (x *StageStamp) String() string {
 func (*StageStamp) ProtoMessage() {}
 
 func (x *StageStamp) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[27]
+	mi := &file_vedette_v1_camera_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2705,7 @@ func (x *StageStamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageStamp.ProtoReflect.Descriptor instead.
 func (*StageStamp) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{27}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StageStamp) GetStage() string {
@@ -2275,7 +2732,7 @@ type WatchCamerasRequest struct {
 
 func (x *WatchCamerasRequest) Reset() {
 	*x = WatchCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[28]
+	mi := &file_vedette_v1_camera_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2744,7 @@ func (x *WatchCamerasRequest) String() string {
 func (*WatchCamerasRequest) ProtoMessage() {}
 
 func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[28]
+	mi := &file_vedette_v1_camera_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2757,7 @@ func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasRequest.ProtoReflect.Descriptor instead.
 func (*WatchCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{28}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchCamerasRequest) GetHeartbeatInterval() *durationpb.Duration {
@@ -2325,7 +2782,7 @@ type WatchCamerasResponse struct {
 
 func (x *WatchCamerasResponse) Reset() {
 	*x = WatchCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[29]
+	mi := &file_vedette_v1_camera_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2794,7 @@ func (x *WatchCamerasResponse) String() string {
 func (*WatchCamerasResponse) ProtoMessage() {}
 
 func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[29]
+	mi := &file_vedette_v1_camera_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2807,7 @@ func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasResponse.ProtoReflect.Descriptor instead.
 func (*WatchCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{29}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchCamerasResponse) GetItem() isWatchCamerasResponse_Item {
@@ -2435,7 +2892,7 @@ type CameraChange struct {
 
 func (x *CameraChange) Reset() {
 	*x = CameraChange{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[30]
+	mi := &file_vedette_v1_camera_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2904,7 @@ func (x *CameraChange) String() string {
 func (*CameraChange) ProtoMessage() {}
 
 func (x *CameraChange) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[30]
+	mi := &file_vedette_v1_camera_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2917,7 @@ func (x *CameraChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraChange.ProtoReflect.Descriptor instead.
 func (*CameraChange) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{30}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CameraChange) GetKind() ChangeKind {
@@ -2492,7 +2949,7 @@ type DiscoverCamerasRequest struct {
 
 func (x *DiscoverCamerasRequest) Reset() {
 	*x = DiscoverCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[31]
+	mi := &file_vedette_v1_camera_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2961,7 @@ func (x *DiscoverCamerasRequest) String() string {
 func (*DiscoverCamerasRequest) ProtoMessage() {}
 
 func (x *DiscoverCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[31]
+	mi := &file_vedette_v1_camera_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2974,7 @@ func (x *DiscoverCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoverCamerasRequest.ProtoReflect.Descriptor instead.
 func (*DiscoverCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{31}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DiscoverCamerasRequest) GetAddress() string {
@@ -2557,7 +3014,7 @@ type DiscoverCamerasResponse struct {
 
 func (x *DiscoverCamerasResponse) Reset() {
 	*x = DiscoverCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[32]
+	mi := &file_vedette_v1_camera_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +3026,7 @@ func (x *DiscoverCamerasResponse) String() string {
 func (*DiscoverCamerasResponse) ProtoMessage() {}
 
 func (x *DiscoverCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[32]
+	mi := &file_vedette_v1_camera_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +3039,7 @@ func (x *DiscoverCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoverCamerasResponse.ProtoReflect.Descriptor instead.
 func (*DiscoverCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{32}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DiscoverCamerasResponse) GetCameras() []*DiscoveredCamera {
@@ -2618,7 +3075,7 @@ type DiscoveredCamera struct {
 
 func (x *DiscoveredCamera) Reset() {
 	*x = DiscoveredCamera{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[33]
+	mi := &file_vedette_v1_camera_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +3087,7 @@ func (x *DiscoveredCamera) String() string {
 func (*DiscoveredCamera) ProtoMessage() {}
 
 func (x *DiscoveredCamera) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[33]
+	mi := &file_vedette_v1_camera_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +3100,7 @@ func (x *DiscoveredCamera) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveredCamera.ProtoReflect.Descriptor instead.
 func (*DiscoveredCamera) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{33}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DiscoveredCamera) GetEndpoint() string {
@@ -2736,7 +3193,7 @@ type DiscoveredStream struct {
 
 func (x *DiscoveredStream) Reset() {
 	*x = DiscoveredStream{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[34]
+	mi := &file_vedette_v1_camera_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +3205,7 @@ func (x *DiscoveredStream) String() string {
 func (*DiscoveredStream) ProtoMessage() {}
 
 func (x *DiscoveredStream) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[34]
+	mi := &file_vedette_v1_camera_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +3218,7 @@ func (x *DiscoveredStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveredStream.ProtoReflect.Descriptor instead.
 func (*DiscoveredStream) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{34}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DiscoveredStream) GetProfile() string {
@@ -2795,7 +3252,7 @@ type WatchVideoRequest struct {
 
 func (x *WatchVideoRequest) Reset() {
 	*x = WatchVideoRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[35]
+	mi := &file_vedette_v1_camera_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +3264,7 @@ func (x *WatchVideoRequest) String() string {
 func (*WatchVideoRequest) ProtoMessage() {}
 
 func (x *WatchVideoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[35]
+	mi := &file_vedette_v1_camera_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +3277,7 @@ func (x *WatchVideoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVideoRequest.ProtoReflect.Descriptor instead.
 func (*WatchVideoRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{35}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchVideoRequest) GetName() string {
@@ -2850,7 +3307,7 @@ type WatchVideoResponse struct {
 
 func (x *WatchVideoResponse) Reset() {
 	*x = WatchVideoResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[36]
+	mi := &file_vedette_v1_camera_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +3319,7 @@ func (x *WatchVideoResponse) String() string {
 func (*WatchVideoResponse) ProtoMessage() {}
 
 func (x *WatchVideoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[36]
+	mi := &file_vedette_v1_camera_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +3332,7 @@ func (x *WatchVideoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVideoResponse.ProtoReflect.Descriptor instead.
 func (*WatchVideoResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{36}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchVideoResponse) GetItem() isWatchVideoResponse_Item {
@@ -2929,7 +3386,7 @@ type WatchUnmaskedVideoRequest struct {
 
 func (x *WatchUnmaskedVideoRequest) Reset() {
 	*x = WatchUnmaskedVideoRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[37]
+	mi := &file_vedette_v1_camera_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3398,7 @@ func (x *WatchUnmaskedVideoRequest) String() string {
 func (*WatchUnmaskedVideoRequest) ProtoMessage() {}
 
 func (x *WatchUnmaskedVideoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[37]
+	mi := &file_vedette_v1_camera_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3411,7 @@ func (x *WatchUnmaskedVideoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUnmaskedVideoRequest.ProtoReflect.Descriptor instead.
 func (*WatchUnmaskedVideoRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{37}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchUnmaskedVideoRequest) GetName() string {
@@ -2984,7 +3441,7 @@ type WatchUnmaskedVideoResponse struct {
 
 func (x *WatchUnmaskedVideoResponse) Reset() {
 	*x = WatchUnmaskedVideoResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[38]
+	mi := &file_vedette_v1_camera_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3453,7 @@ func (x *WatchUnmaskedVideoResponse) String() string {
 func (*WatchUnmaskedVideoResponse) ProtoMessage() {}
 
 func (x *WatchUnmaskedVideoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[38]
+	mi := &file_vedette_v1_camera_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3466,7 @@ func (x *WatchUnmaskedVideoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUnmaskedVideoResponse.ProtoReflect.Descriptor instead.
 func (*WatchUnmaskedVideoResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{38}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchUnmaskedVideoResponse) GetItem() isWatchUnmaskedVideoResponse_Item {
@@ -3071,7 +3528,7 @@ type VideoDescription struct {
 
 func (x *VideoDescription) Reset() {
 	*x = VideoDescription{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[39]
+	mi := &file_vedette_v1_camera_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3540,7 @@ func (x *VideoDescription) String() string {
 func (*VideoDescription) ProtoMessage() {}
 
 func (x *VideoDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[39]
+	mi := &file_vedette_v1_camera_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3553,7 @@ func (x *VideoDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VideoDescription.ProtoReflect.Descriptor instead.
 func (*VideoDescription) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{39}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *VideoDescription) GetStreamEpoch() string {
@@ -3161,7 +3618,7 @@ type VideoUnit struct {
 
 func (x *VideoUnit) Reset() {
 	*x = VideoUnit{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[40]
+	mi := &file_vedette_v1_camera_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3630,7 @@ func (x *VideoUnit) String() string {
 func (*VideoUnit) ProtoMessage() {}
 
 func (x *VideoUnit) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[40]
+	mi := &file_vedette_v1_camera_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3643,7 @@ func (x *VideoUnit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VideoUnit.ProtoReflect.Descriptor instead.
 func (*VideoUnit) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{40}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VideoUnit) GetUnits() [][]byte {
@@ -3261,13 +3718,15 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x06points\x18\x01 \x03(\v2\x18.vedette.v1.PrivacyPointR\x06points\"*\n" +
 	"\fPrivacyPoint\x12\f\n" +
 	"\x01x\x18\x01 \x01(\x01R\x01x\x12\f\n" +
-	"\x01y\x18\x02 \x01(\x01R\x01y\"\xd4\x02\n" +
+	"\x01y\x18\x02 \x01(\x01R\x01y\"\xa5\x03\n" +
 	"\x06Source\x12\x15\n" +
 	"\x03uri\x18\x01 \x01(\tB\x03\xe0A\x02R\x03uri\x12\x1a\n" +
 	"\busername\x18\x02 \x01(\tR\busername\x12\x1f\n" +
 	"\bpassword\x18\x03 \x01(\tB\x03\xe0A\x04R\bpassword\x12&\n" +
 	"\fpassword_set\x18\x04 \x01(\bB\x03\xe0A\x03R\vpasswordSet\x123\n" +
-	"\ttransport\x18\x05 \x01(\x0e2\x15.vedette.v1.TransportR\ttransport\x12\x19\n" +
+	"\ttransport\x18\x05 \x01(\x0e2\x15.vedette.v1.TransportR\ttransport\x12\x1a\n" +
+	"\bdecoders\x18\x1e \x03(\tR\bdecoders\x123\n" +
+	"\tisolation\x18\x1f \x01(\x0e2\x15.vedette.v1.IsolationR\tisolation\x12\x19\n" +
 	"\bmain_uri\x18\n" +
 	" \x01(\tR\amainUri\x12\x1b\n" +
 	"\tkeep_main\x18\v \x01(\bR\bkeepMain\x12'\n" +
@@ -3295,7 +3754,7 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\tRecording\x12\x1f\n" +
 	"\vno_pictures\x18\x01 \x01(\bR\n" +
 	"noPictures\x12-\n" +
-	"\x04clip\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04clip\"\xf3\x05\n" +
+	"\x04clip\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04clip\"\xa5\x06\n" +
 	"\fCameraStatus\x12-\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x17.vedette.v1.CameraStateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -3313,13 +3772,36 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x0fanalysis_reason\x18\f \x01(\tR\x0eanalysisReason\x12)\n" +
 	"\x10analysis_message\x18\r \x01(\tR\x0fanalysisMessage\x12'\n" +
 	"\x0fanalysed_frames\x18\x0e \x01(\x03R\x0eanalysedFrames\x12B\n" +
-	"\x0fnext_retry_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\rnextRetryTime\x12\x1f\n" +
+	"\x0fnext_retry_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\rnextRetryTime\x120\n" +
+	"\x06ingest\x18\x1e \x01(\v2\x18.vedette.v1.IngestStatusR\x06ingest\x12\x1f\n" +
 	"\vlimited_fps\x18( \x01(\x01R\n" +
 	"limitedFps\x1a8\n" +
 	"\n" +
 	"DropsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"]\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xfb\x04\n" +
+	"\fIngestStatus\x12\x1c\n" +
+	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x18\n" +
+	"\adecoder\x18\x02 \x01(\tR\adecoder\x12)\n" +
+	"\x10decoder_fallback\x18\x03 \x01(\tR\x0fdecoderFallback\x12\x10\n" +
+	"\x03gop\x18\x04 \x01(\x05R\x03gop\x12\x19\n" +
+	"\bbit_rate\x18\x05 \x01(\x01R\abitRate\x12%\n" +
+	"\x0esender_reports\x18\x06 \x01(\bR\rsenderReports\x12<\n" +
+	"\fclock_offset\x18\a \x01(\v2\x19.google.protobuf.DurationR\vclockOffset\x12\x12\n" +
+	"\x04gate\x18\b \x01(\tR\x04gate\x12\x1a\n" +
+	"\bisolated\x18\t \x01(\bR\bisolated\x12)\n" +
+	"\x10isolation_reason\x18\n" +
+	" \x01(\tR\x0fisolationReason\x12\x18\n" +
+	"\aapplied\x18\v \x01(\tR\aapplied\x12\x1a\n" +
+	"\battempts\x18\f \x01(\x05R\battempts\x12\x1e\n" +
+	"\n" +
+	"reconnects\x18\r \x01(\x03R\n" +
+	"reconnects\x12!\n" +
+	"\fpackets_lost\x18\x0e \x01(\x03R\vpacketsLost\x12#\n" +
+	"\rdecode_errors\x18\x0f \x01(\x03R\fdecodeErrors\x12+\n" +
+	"\x11decoder_fallbacks\x18\x10 \x01(\x03R\x10decoderFallbacks\x12-\n" +
+	"\x12decoders_abandoned\x18\x11 \x01(\x03R\x11decodersAbandoned\x12!\n" +
+	"\fframes_gated\x18\x12 \x01(\x03R\vframesGated\"]\n" +
 	"\x05Media\x12\x14\n" +
 	"\x05codec\x18\x01 \x01(\tR\x05codec\x12\x14\n" +
 	"\x05width\x18\x02 \x01(\x05R\x05width\x12\x16\n" +
@@ -3356,10 +3838,22 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x14DisableCameraRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"E\n" +
 	"\x12ProbeCameraRequest\x12/\n" +
-	"\x06source\x18\x01 \x01(\v2\x12.vedette.v1.SourceB\x03\xe0A\x02R\x06source\"u\n" +
+	"\x06source\x18\x01 \x01(\v2\x12.vedette.v1.SourceB\x03\xe0A\x02R\x06source\"\xf1\x01\n" +
 	"\x13ProbeCameraResponse\x12'\n" +
 	"\x05media\x18\x01 \x01(\v2\x11.vedette.v1.MediaR\x05media\x125\n" +
-	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"x\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\x120\n" +
+	"\x06ingest\x18\x03 \x01(\v2\x18.vedette.v1.IngestStatusR\x06ingest\x12\x12\n" +
+	"\x04jpeg\x18\x04 \x01(\fR\x04jpeg\x124\n" +
+	"\bwarnings\x18\x05 \x03(\v2\x18.vedette.v1.ProbeWarningR\bwarnings\"<\n" +
+	"\fProbeWarning\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x81\x01\n" +
+	"\x12DumpPacketsRequest\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x125\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1b\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\")\n" +
+	"\x13DumpPacketsResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"x\n" +
 	"\x12GetSnapshotRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x1b\n" +
 	"\tmax_width\x18\x02 \x01(\x05R\bmaxWidth\x12\x18\n" +
@@ -3460,7 +3954,10 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\fDesiredState\x12\x1d\n" +
 	"\x19DESIRED_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15DESIRED_STATE_ENABLED\x10\x01\x12\x1a\n" +
-	"\x16DESIRED_STATE_DISABLED\x10\x02*e\n" +
+	"\x16DESIRED_STATE_DISABLED\x10\x02*<\n" +
+	"\tIsolation\x12\x19\n" +
+	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ISOLATION_CAMERA\x10\x01*e\n" +
 	"\tTransport\x12\x19\n" +
 	"\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTRANSPORT_TCP\x10\x01\x12\x11\n" +
@@ -3483,7 +3980,7 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\vVideoStream\x12\x1c\n" +
 	"\x18VIDEO_STREAM_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15VIDEO_STREAM_ANALYSIS\x10\x01\x12\x15\n" +
-	"\x11VIDEO_STREAM_MAIN\x10\x022\xee\v\n" +
+	"\x11VIDEO_STREAM_MAIN\x10\x022\xc0\f\n" +
 	"\rCameraService\x12`\n" +
 	"\fCreateCamera\x12\x1f.vedette.v1.CreateCameraRequest\x1a\x12.vedette.v1.Camera\"\x1b\x82\xd3\xe4\x93\x02\x15:\x06camera\"\v/v1/cameras\x12[\n" +
 	"\tGetCamera\x12\x1c.vedette.v1.GetCameraRequest\x1a\x12.vedette.v1.Camera\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/{name=cameras/*}\x12c\n" +
@@ -3498,7 +3995,8 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x0fDiscoverCameras\x12\".vedette.v1.DiscoverCamerasRequest\x1a#.vedette.v1.DiscoverCamerasResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/cameras:discover\x12M\n" +
 	"\n" +
 	"WatchVideo\x12\x1d.vedette.v1.WatchVideoRequest\x1a\x1e.vedette.v1.WatchVideoResponse0\x01\x12e\n" +
-	"\x12WatchUnmaskedVideo\x12%.vedette.v1.WatchUnmaskedVideoRequest\x1a&.vedette.v1.WatchUnmaskedVideoResponse0\x01\x12n\n" +
+	"\x12WatchUnmaskedVideo\x12%.vedette.v1.WatchUnmaskedVideoRequest\x1a&.vedette.v1.WatchUnmaskedVideoResponse0\x01\x12P\n" +
+	"\vDumpPackets\x12\x1e.vedette.v1.DumpPacketsRequest\x1a\x1f.vedette.v1.DumpPacketsResponse0\x01\x12n\n" +
 	"\fWatchCameras\x12\x1f.vedette.v1.WatchCamerasRequest\x1a .vedette.v1.WatchCamerasResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/cameras:watch0\x01B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
@@ -3513,159 +4011,172 @@ func file_vedette_v1_camera_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_camera_proto_rawDescData
 }
 
-var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_vedette_v1_camera_proto_goTypes = []any{
 	(DesiredState)(0),                  // 0: vedette.v1.DesiredState
-	(Transport)(0),                     // 1: vedette.v1.Transport
-	(Priority)(0),                      // 2: vedette.v1.Priority
-	(CameraState)(0),                   // 3: vedette.v1.CameraState
-	(VideoStream)(0),                   // 4: vedette.v1.VideoStream
-	(*Camera)(nil),                     // 5: vedette.v1.Camera
-	(*PrivacyMask)(nil),                // 6: vedette.v1.PrivacyMask
-	(*PrivacyPoint)(nil),               // 7: vedette.v1.PrivacyPoint
-	(*Source)(nil),                     // 8: vedette.v1.Source
-	(*CameraTls)(nil),                  // 9: vedette.v1.CameraTls
-	(*Analysis)(nil),                   // 10: vedette.v1.Analysis
-	(*MotionGate)(nil),                 // 11: vedette.v1.MotionGate
-	(*Recording)(nil),                  // 12: vedette.v1.Recording
-	(*CameraStatus)(nil),               // 13: vedette.v1.CameraStatus
-	(*Media)(nil),                      // 14: vedette.v1.Media
-	(*CreateCameraRequest)(nil),        // 15: vedette.v1.CreateCameraRequest
-	(*GetCameraRequest)(nil),           // 16: vedette.v1.GetCameraRequest
-	(*ListCamerasRequest)(nil),         // 17: vedette.v1.ListCamerasRequest
-	(*ListCamerasResponse)(nil),        // 18: vedette.v1.ListCamerasResponse
-	(*UpdateCameraRequest)(nil),        // 19: vedette.v1.UpdateCameraRequest
-	(*DeleteCameraRequest)(nil),        // 20: vedette.v1.DeleteCameraRequest
-	(*DeleteCameraResponse)(nil),       // 21: vedette.v1.DeleteCameraResponse
-	(*EnableCameraRequest)(nil),        // 22: vedette.v1.EnableCameraRequest
-	(*DisableCameraRequest)(nil),       // 23: vedette.v1.DisableCameraRequest
-	(*ProbeCameraRequest)(nil),         // 24: vedette.v1.ProbeCameraRequest
-	(*ProbeCameraResponse)(nil),        // 25: vedette.v1.ProbeCameraResponse
-	(*GetSnapshotRequest)(nil),         // 26: vedette.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),        // 27: vedette.v1.GetSnapshotResponse
-	(*GetFrameTimingRequest)(nil),      // 28: vedette.v1.GetFrameTimingRequest
-	(*FrameTiming)(nil),                // 29: vedette.v1.FrameTiming
-	(*StageTiming)(nil),                // 30: vedette.v1.StageTiming
-	(*FrameStamps)(nil),                // 31: vedette.v1.FrameStamps
-	(*StageStamp)(nil),                 // 32: vedette.v1.StageStamp
-	(*WatchCamerasRequest)(nil),        // 33: vedette.v1.WatchCamerasRequest
-	(*WatchCamerasResponse)(nil),       // 34: vedette.v1.WatchCamerasResponse
-	(*CameraChange)(nil),               // 35: vedette.v1.CameraChange
-	(*DiscoverCamerasRequest)(nil),     // 36: vedette.v1.DiscoverCamerasRequest
-	(*DiscoverCamerasResponse)(nil),    // 37: vedette.v1.DiscoverCamerasResponse
-	(*DiscoveredCamera)(nil),           // 38: vedette.v1.DiscoveredCamera
-	(*DiscoveredStream)(nil),           // 39: vedette.v1.DiscoveredStream
-	(*WatchVideoRequest)(nil),          // 40: vedette.v1.WatchVideoRequest
-	(*WatchVideoResponse)(nil),         // 41: vedette.v1.WatchVideoResponse
-	(*WatchUnmaskedVideoRequest)(nil),  // 42: vedette.v1.WatchUnmaskedVideoRequest
-	(*WatchUnmaskedVideoResponse)(nil), // 43: vedette.v1.WatchUnmaskedVideoResponse
-	(*VideoDescription)(nil),           // 44: vedette.v1.VideoDescription
-	(*VideoUnit)(nil),                  // 45: vedette.v1.VideoUnit
-	nil,                                // 46: vedette.v1.Camera.LabelsEntry
-	nil,                                // 47: vedette.v1.CameraStatus.DropsEntry
-	(*timestamppb.Timestamp)(nil),      // 48: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 49: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 50: google.protobuf.FieldMask
-	(*Synced)(nil),                     // 51: vedette.v1.Synced
-	(*Heartbeat)(nil),                  // 52: vedette.v1.Heartbeat
-	(*Gap)(nil),                        // 53: vedette.v1.Gap
-	(ChangeKind)(0),                    // 54: vedette.v1.ChangeKind
+	(Isolation)(0),                     // 1: vedette.v1.Isolation
+	(Transport)(0),                     // 2: vedette.v1.Transport
+	(Priority)(0),                      // 3: vedette.v1.Priority
+	(CameraState)(0),                   // 4: vedette.v1.CameraState
+	(VideoStream)(0),                   // 5: vedette.v1.VideoStream
+	(*Camera)(nil),                     // 6: vedette.v1.Camera
+	(*PrivacyMask)(nil),                // 7: vedette.v1.PrivacyMask
+	(*PrivacyPoint)(nil),               // 8: vedette.v1.PrivacyPoint
+	(*Source)(nil),                     // 9: vedette.v1.Source
+	(*CameraTls)(nil),                  // 10: vedette.v1.CameraTls
+	(*Analysis)(nil),                   // 11: vedette.v1.Analysis
+	(*MotionGate)(nil),                 // 12: vedette.v1.MotionGate
+	(*Recording)(nil),                  // 13: vedette.v1.Recording
+	(*CameraStatus)(nil),               // 14: vedette.v1.CameraStatus
+	(*IngestStatus)(nil),               // 15: vedette.v1.IngestStatus
+	(*Media)(nil),                      // 16: vedette.v1.Media
+	(*CreateCameraRequest)(nil),        // 17: vedette.v1.CreateCameraRequest
+	(*GetCameraRequest)(nil),           // 18: vedette.v1.GetCameraRequest
+	(*ListCamerasRequest)(nil),         // 19: vedette.v1.ListCamerasRequest
+	(*ListCamerasResponse)(nil),        // 20: vedette.v1.ListCamerasResponse
+	(*UpdateCameraRequest)(nil),        // 21: vedette.v1.UpdateCameraRequest
+	(*DeleteCameraRequest)(nil),        // 22: vedette.v1.DeleteCameraRequest
+	(*DeleteCameraResponse)(nil),       // 23: vedette.v1.DeleteCameraResponse
+	(*EnableCameraRequest)(nil),        // 24: vedette.v1.EnableCameraRequest
+	(*DisableCameraRequest)(nil),       // 25: vedette.v1.DisableCameraRequest
+	(*ProbeCameraRequest)(nil),         // 26: vedette.v1.ProbeCameraRequest
+	(*ProbeCameraResponse)(nil),        // 27: vedette.v1.ProbeCameraResponse
+	(*ProbeWarning)(nil),               // 28: vedette.v1.ProbeWarning
+	(*DumpPacketsRequest)(nil),         // 29: vedette.v1.DumpPacketsRequest
+	(*DumpPacketsResponse)(nil),        // 30: vedette.v1.DumpPacketsResponse
+	(*GetSnapshotRequest)(nil),         // 31: vedette.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),        // 32: vedette.v1.GetSnapshotResponse
+	(*GetFrameTimingRequest)(nil),      // 33: vedette.v1.GetFrameTimingRequest
+	(*FrameTiming)(nil),                // 34: vedette.v1.FrameTiming
+	(*StageTiming)(nil),                // 35: vedette.v1.StageTiming
+	(*FrameStamps)(nil),                // 36: vedette.v1.FrameStamps
+	(*StageStamp)(nil),                 // 37: vedette.v1.StageStamp
+	(*WatchCamerasRequest)(nil),        // 38: vedette.v1.WatchCamerasRequest
+	(*WatchCamerasResponse)(nil),       // 39: vedette.v1.WatchCamerasResponse
+	(*CameraChange)(nil),               // 40: vedette.v1.CameraChange
+	(*DiscoverCamerasRequest)(nil),     // 41: vedette.v1.DiscoverCamerasRequest
+	(*DiscoverCamerasResponse)(nil),    // 42: vedette.v1.DiscoverCamerasResponse
+	(*DiscoveredCamera)(nil),           // 43: vedette.v1.DiscoveredCamera
+	(*DiscoveredStream)(nil),           // 44: vedette.v1.DiscoveredStream
+	(*WatchVideoRequest)(nil),          // 45: vedette.v1.WatchVideoRequest
+	(*WatchVideoResponse)(nil),         // 46: vedette.v1.WatchVideoResponse
+	(*WatchUnmaskedVideoRequest)(nil),  // 47: vedette.v1.WatchUnmaskedVideoRequest
+	(*WatchUnmaskedVideoResponse)(nil), // 48: vedette.v1.WatchUnmaskedVideoResponse
+	(*VideoDescription)(nil),           // 49: vedette.v1.VideoDescription
+	(*VideoUnit)(nil),                  // 50: vedette.v1.VideoUnit
+	nil,                                // 51: vedette.v1.Camera.LabelsEntry
+	nil,                                // 52: vedette.v1.CameraStatus.DropsEntry
+	(*timestamppb.Timestamp)(nil),      // 53: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 54: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 55: google.protobuf.FieldMask
+	(*Synced)(nil),                     // 56: vedette.v1.Synced
+	(*Heartbeat)(nil),                  // 57: vedette.v1.Heartbeat
+	(*Gap)(nil),                        // 58: vedette.v1.Gap
+	(ChangeKind)(0),                    // 59: vedette.v1.ChangeKind
 }
 var file_vedette_v1_camera_proto_depIdxs = []int32{
-	46, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
-	8,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
-	10, // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
+	51, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
+	9,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
+	11, // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
 	0,  // 3: vedette.v1.Camera.desired_state:type_name -> vedette.v1.DesiredState
-	48, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
-	48, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
-	12, // 6: vedette.v1.Camera.recording:type_name -> vedette.v1.Recording
-	6,  // 7: vedette.v1.Camera.privacy_masks:type_name -> vedette.v1.PrivacyMask
-	13, // 8: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
-	7,  // 9: vedette.v1.PrivacyMask.points:type_name -> vedette.v1.PrivacyPoint
-	1,  // 10: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
-	9,  // 11: vedette.v1.Source.tls:type_name -> vedette.v1.CameraTls
-	49, // 12: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
-	2,  // 13: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
-	11, // 14: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
-	49, // 15: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
-	49, // 16: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
-	49, // 17: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
-	3,  // 18: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
-	48, // 19: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
-	14, // 20: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
-	48, // 21: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
-	47, // 22: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
-	48, // 23: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
-	5,  // 24: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
-	5,  // 25: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
-	5,  // 26: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
-	50, // 27: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
-	8,  // 28: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
-	14, // 29: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
-	49, // 30: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
-	48, // 31: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
-	30, // 32: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
-	30, // 33: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
-	31, // 34: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
-	49, // 35: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
-	49, // 36: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
-	49, // 37: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
-	48, // 38: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
-	32, // 39: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
-	49, // 40: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
-	49, // 41: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	35, // 42: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
-	51, // 43: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
-	52, // 44: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	53, // 45: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
-	54, // 46: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
-	5,  // 47: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
-	49, // 48: vedette.v1.DiscoverCamerasRequest.timeout:type_name -> google.protobuf.Duration
-	38, // 49: vedette.v1.DiscoverCamerasResponse.cameras:type_name -> vedette.v1.DiscoveredCamera
-	39, // 50: vedette.v1.DiscoveredCamera.streams:type_name -> vedette.v1.DiscoveredStream
-	49, // 51: vedette.v1.DiscoveredCamera.clock_offset:type_name -> google.protobuf.Duration
-	14, // 52: vedette.v1.DiscoveredStream.media:type_name -> vedette.v1.Media
-	4,  // 53: vedette.v1.WatchVideoRequest.stream:type_name -> vedette.v1.VideoStream
-	44, // 54: vedette.v1.WatchVideoResponse.description:type_name -> vedette.v1.VideoDescription
-	45, // 55: vedette.v1.WatchVideoResponse.unit:type_name -> vedette.v1.VideoUnit
-	4,  // 56: vedette.v1.WatchUnmaskedVideoRequest.stream:type_name -> vedette.v1.VideoStream
-	44, // 57: vedette.v1.WatchUnmaskedVideoResponse.description:type_name -> vedette.v1.VideoDescription
-	45, // 58: vedette.v1.WatchUnmaskedVideoResponse.unit:type_name -> vedette.v1.VideoUnit
-	48, // 59: vedette.v1.VideoUnit.capture_time:type_name -> google.protobuf.Timestamp
-	15, // 60: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
-	16, // 61: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
-	17, // 62: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
-	19, // 63: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
-	20, // 64: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
-	22, // 65: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
-	23, // 66: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
-	24, // 67: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
-	26, // 68: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
-	28, // 69: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
-	36, // 70: vedette.v1.CameraService.DiscoverCameras:input_type -> vedette.v1.DiscoverCamerasRequest
-	40, // 71: vedette.v1.CameraService.WatchVideo:input_type -> vedette.v1.WatchVideoRequest
-	42, // 72: vedette.v1.CameraService.WatchUnmaskedVideo:input_type -> vedette.v1.WatchUnmaskedVideoRequest
-	33, // 73: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
-	5,  // 74: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
-	5,  // 75: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
-	18, // 76: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
-	5,  // 77: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
-	21, // 78: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
-	5,  // 79: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
-	5,  // 80: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
-	25, // 81: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
-	27, // 82: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
-	29, // 83: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
-	37, // 84: vedette.v1.CameraService.DiscoverCameras:output_type -> vedette.v1.DiscoverCamerasResponse
-	41, // 85: vedette.v1.CameraService.WatchVideo:output_type -> vedette.v1.WatchVideoResponse
-	43, // 86: vedette.v1.CameraService.WatchUnmaskedVideo:output_type -> vedette.v1.WatchUnmaskedVideoResponse
-	34, // 87: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
-	74, // [74:88] is the sub-list for method output_type
-	60, // [60:74] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	53, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
+	53, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
+	13, // 6: vedette.v1.Camera.recording:type_name -> vedette.v1.Recording
+	7,  // 7: vedette.v1.Camera.privacy_masks:type_name -> vedette.v1.PrivacyMask
+	14, // 8: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
+	8,  // 9: vedette.v1.PrivacyMask.points:type_name -> vedette.v1.PrivacyPoint
+	2,  // 10: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
+	1,  // 11: vedette.v1.Source.isolation:type_name -> vedette.v1.Isolation
+	10, // 12: vedette.v1.Source.tls:type_name -> vedette.v1.CameraTls
+	54, // 13: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
+	3,  // 14: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
+	12, // 15: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
+	54, // 16: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
+	54, // 17: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
+	54, // 18: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
+	4,  // 19: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
+	53, // 20: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
+	16, // 21: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
+	53, // 22: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
+	52, // 23: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
+	53, // 24: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
+	15, // 25: vedette.v1.CameraStatus.ingest:type_name -> vedette.v1.IngestStatus
+	54, // 26: vedette.v1.IngestStatus.clock_offset:type_name -> google.protobuf.Duration
+	6,  // 27: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
+	6,  // 28: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
+	6,  // 29: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
+	55, // 30: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
+	9,  // 31: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
+	16, // 32: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
+	54, // 33: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
+	15, // 34: vedette.v1.ProbeCameraResponse.ingest:type_name -> vedette.v1.IngestStatus
+	28, // 35: vedette.v1.ProbeCameraResponse.warnings:type_name -> vedette.v1.ProbeWarning
+	54, // 36: vedette.v1.DumpPacketsRequest.duration:type_name -> google.protobuf.Duration
+	53, // 37: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
+	35, // 38: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
+	35, // 39: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
+	36, // 40: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
+	54, // 41: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
+	54, // 42: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
+	54, // 43: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
+	53, // 44: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
+	37, // 45: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
+	54, // 46: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
+	54, // 47: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	40, // 48: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
+	56, // 49: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
+	57, // 50: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	58, // 51: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
+	59, // 52: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
+	6,  // 53: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
+	54, // 54: vedette.v1.DiscoverCamerasRequest.timeout:type_name -> google.protobuf.Duration
+	43, // 55: vedette.v1.DiscoverCamerasResponse.cameras:type_name -> vedette.v1.DiscoveredCamera
+	44, // 56: vedette.v1.DiscoveredCamera.streams:type_name -> vedette.v1.DiscoveredStream
+	54, // 57: vedette.v1.DiscoveredCamera.clock_offset:type_name -> google.protobuf.Duration
+	16, // 58: vedette.v1.DiscoveredStream.media:type_name -> vedette.v1.Media
+	5,  // 59: vedette.v1.WatchVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	49, // 60: vedette.v1.WatchVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	50, // 61: vedette.v1.WatchVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	5,  // 62: vedette.v1.WatchUnmaskedVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	49, // 63: vedette.v1.WatchUnmaskedVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	50, // 64: vedette.v1.WatchUnmaskedVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	53, // 65: vedette.v1.VideoUnit.capture_time:type_name -> google.protobuf.Timestamp
+	17, // 66: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
+	18, // 67: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
+	19, // 68: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
+	21, // 69: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
+	22, // 70: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
+	24, // 71: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
+	25, // 72: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
+	26, // 73: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
+	31, // 74: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
+	33, // 75: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
+	41, // 76: vedette.v1.CameraService.DiscoverCameras:input_type -> vedette.v1.DiscoverCamerasRequest
+	45, // 77: vedette.v1.CameraService.WatchVideo:input_type -> vedette.v1.WatchVideoRequest
+	47, // 78: vedette.v1.CameraService.WatchUnmaskedVideo:input_type -> vedette.v1.WatchUnmaskedVideoRequest
+	29, // 79: vedette.v1.CameraService.DumpPackets:input_type -> vedette.v1.DumpPacketsRequest
+	38, // 80: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
+	6,  // 81: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
+	6,  // 82: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
+	20, // 83: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
+	6,  // 84: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
+	23, // 85: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
+	6,  // 86: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
+	6,  // 87: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
+	27, // 88: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
+	32, // 89: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
+	34, // 90: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
+	42, // 91: vedette.v1.CameraService.DiscoverCameras:output_type -> vedette.v1.DiscoverCamerasResponse
+	46, // 92: vedette.v1.CameraService.WatchVideo:output_type -> vedette.v1.WatchVideoResponse
+	48, // 93: vedette.v1.CameraService.WatchUnmaskedVideo:output_type -> vedette.v1.WatchUnmaskedVideoResponse
+	30, // 94: vedette.v1.CameraService.DumpPackets:output_type -> vedette.v1.DumpPacketsResponse
+	39, // 95: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
+	81, // [81:96] is the sub-list for method output_type
+	66, // [66:81] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_camera_proto_init() }
@@ -3674,17 +4185,17 @@ func file_vedette_v1_camera_proto_init() {
 		return
 	}
 	file_vedette_v1_watch_proto_init()
-	file_vedette_v1_camera_proto_msgTypes[29].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[33].OneofWrappers = []any{
 		(*WatchCamerasResponse_Change)(nil),
 		(*WatchCamerasResponse_Synced)(nil),
 		(*WatchCamerasResponse_Heartbeat)(nil),
 		(*WatchCamerasResponse_Gap)(nil),
 	}
-	file_vedette_v1_camera_proto_msgTypes[36].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[40].OneofWrappers = []any{
 		(*WatchVideoResponse_Description)(nil),
 		(*WatchVideoResponse_Unit)(nil),
 	}
-	file_vedette_v1_camera_proto_msgTypes[38].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[42].OneofWrappers = []any{
 		(*WatchUnmaskedVideoResponse_Description)(nil),
 		(*WatchUnmaskedVideoResponse_Unit)(nil),
 	}
@@ -3693,8 +4204,8 @@ func file_vedette_v1_camera_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_camera_proto_rawDesc), len(file_vedette_v1_camera_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   43,
+			NumEnums:      6,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	CameraService_DiscoverCameras_FullMethodName    = "/vedette.v1.CameraService/DiscoverCameras"
 	CameraService_WatchVideo_FullMethodName         = "/vedette.v1.CameraService/WatchVideo"
 	CameraService_WatchUnmaskedVideo_FullMethodName = "/vedette.v1.CameraService/WatchUnmaskedVideo"
+	CameraService_DumpPackets_FullMethodName        = "/vedette.v1.CameraService/DumpPackets"
 	CameraService_WatchCameras_FullMethodName       = "/vedette.v1.CameraService/WatchCameras"
 )
 
@@ -69,6 +70,10 @@ type CameraServiceClient interface {
 	WatchVideo(ctx context.Context, in *WatchVideoRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVideoResponse], error)
 	// WatchUnmaskedVideo is WatchVideo whether there are privacy masks or not. It is for operators, and audited.
 	WatchUnmaskedVideo(ctx context.Context, in *WatchUnmaskedVideoRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchUnmaskedVideoResponse], error)
+	// DumpPackets sends what a camera and the box say to each other as it comes, as a capture file (pcap) that network
+	// analysers read, without user and password. A camera that cannot be reached is captured while it is tried.
+	// It holds the pictures as the camera sends them, so it is for admins.
+	DumpPackets(ctx context.Context, in *DumpPacketsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DumpPacketsResponse], error)
 	// WatchCameras sends every camera, then Synced, then changes.
 	WatchCameras(ctx context.Context, in *WatchCamerasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCamerasResponse], error)
 }
@@ -229,9 +234,28 @@ func (c *cameraServiceClient) WatchUnmaskedVideo(ctx context.Context, in *WatchU
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type CameraService_WatchUnmaskedVideoClient = grpc.ServerStreamingClient[WatchUnmaskedVideoResponse]
 
+func (c *cameraServiceClient) DumpPackets(ctx context.Context, in *DumpPacketsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DumpPacketsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[2], CameraService_DumpPackets_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DumpPacketsRequest, DumpPacketsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CameraService_DumpPacketsClient = grpc.ServerStreamingClient[DumpPacketsResponse]
+
 func (c *cameraServiceClient) WatchCameras(ctx context.Context, in *WatchCamerasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCamerasResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[2], CameraService_WatchCameras_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &CameraService_ServiceDesc.Streams[3], CameraService_WatchCameras_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -282,6 +306,10 @@ type CameraServiceServer interface {
 	WatchVideo(*WatchVideoRequest, grpc.ServerStreamingServer[WatchVideoResponse]) error
 	// WatchUnmaskedVideo is WatchVideo whether there are privacy masks or not. It is for operators, and audited.
 	WatchUnmaskedVideo(*WatchUnmaskedVideoRequest, grpc.ServerStreamingServer[WatchUnmaskedVideoResponse]) error
+	// DumpPackets sends what a camera and the box say to each other as it comes, as a capture file (pcap) that network
+	// analysers read, without user and password. A camera that cannot be reached is captured while it is tried.
+	// It holds the pictures as the camera sends them, so it is for admins.
+	DumpPackets(*DumpPacketsRequest, grpc.ServerStreamingServer[DumpPacketsResponse]) error
 	// WatchCameras sends every camera, then Synced, then changes.
 	WatchCameras(*WatchCamerasRequest, grpc.ServerStreamingServer[WatchCamerasResponse]) error
 	mustEmbedUnimplementedCameraServiceServer()
@@ -332,6 +360,9 @@ func (UnimplementedCameraServiceServer) WatchVideo(*WatchVideoRequest, grpc.Serv
 }
 func (UnimplementedCameraServiceServer) WatchUnmaskedVideo(*WatchUnmaskedVideoRequest, grpc.ServerStreamingServer[WatchUnmaskedVideoResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchUnmaskedVideo not implemented")
+}
+func (UnimplementedCameraServiceServer) DumpPackets(*DumpPacketsRequest, grpc.ServerStreamingServer[DumpPacketsResponse]) error {
+	return status.Error(codes.Unimplemented, "method DumpPackets not implemented")
 }
 func (UnimplementedCameraServiceServer) WatchCameras(*WatchCamerasRequest, grpc.ServerStreamingServer[WatchCamerasResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchCameras not implemented")
@@ -577,6 +608,17 @@ func _CameraService_WatchUnmaskedVideo_Handler(srv interface{}, stream grpc.Serv
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type CameraService_WatchUnmaskedVideoServer = grpc.ServerStreamingServer[WatchUnmaskedVideoResponse]
 
+func _CameraService_DumpPackets_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(DumpPacketsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CameraServiceServer).DumpPackets(m, &grpc.GenericServerStream[DumpPacketsRequest, DumpPacketsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CameraService_DumpPacketsServer = grpc.ServerStreamingServer[DumpPacketsResponse]
+
 func _CameraService_WatchCameras_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchCamerasRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -649,6 +691,11 @@ var CameraService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchUnmaskedVideo",
 			Handler:       _CameraService_WatchUnmaskedVideo_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "DumpPackets",
+			Handler:       _CameraService_DumpPackets_Handler,
 			ServerStreams: true,
 		},
 		{
