@@ -51,7 +51,7 @@ func contract() []row {
 		{id: "R3", title: "Version policies"},
 		{id: "R4", title: "Model control: none, explicit, poll; reload without a gap", deviation: "sequences outlive a planned reload of the same version where the model or the server keeps their state"},
 		{id: "R5", title: "Repository index"},
-		{id: "R6", title: "Instance groups", deviation: "the threads of all CPU instances of a model together stay within the cores unless the model says otherwise; changed groups are loaded beside the running ones, and open sequences move over where the server has their state or the model can give it away"},
+		{id: "R6", title: "Instance groups", deviation: "the threads of all CPU instances of a model together stay within the cores unless the model says otherwise, so that an instance whose share shrinks is loaded anew"},
 		{id: "R7", title: "Warm-up"},
 		{
 			id: "R8", title: "ONNX Runtime's options, checks at load",
@@ -96,6 +96,6 @@ func contract() []row {
 		{id: "X9", title: "Command line", last: true},
 
 		{id: "T1", title: "Measuring a server under load"},
-		{id: "T2", title: "Searching for a model's best configuration", outside: "not in this version", last: true},
+		{id: "T2", title: "Searching for a model's best configuration", last: true},
 	}
 }

@@ -179,13 +179,12 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 	known := make(map[string]bool)
 	var out []infer.IndexEntry
 	for _, m := range r.sorted() {
+		if len(m.states) == 0 && m.failed == "" {
+			continue // named as what it is on disk, if there
+		}
 		known[m.name] = true
 		if len(m.states) == 0 && !readyOnly {
-			e := infer.IndexEntry{Name: m.name}
-			if m.failed != "" {
-				e.State, e.Reason = stateUnavailable, m.failed
-			}
-			out = append(out, e)
+			out = append(out, infer.IndexEntry{Name: m.name, State: stateUnavailable, Reason: m.failed})
 		}
 		for _, number := range slices.Sorted(maps.Keys(m.states)) {
 			s := m.states[number]

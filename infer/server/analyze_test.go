@@ -15,7 +15,7 @@ import (
 	"github.com/vedette/vedette/infer/modelconfig"
 )
 
-func TestAnalyzeFindsSettingsGoesOnAndPutsTheModelBack(t *testing.T) {
+func TestT2AnalyzeFindsSettingsGoesOnAndPutsTheModelBack(t *testing.T) {
 	models := testModels()
 	models["slow/config.pbtxt"] = `backend: "identity" max_batch_size: 8
 input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
@@ -80,7 +80,7 @@ parameters { key: "execute_delay_ms" value { string_value: "4" } }
 	}
 }
 
-func TestAnalyzeVariesSeveralModelsAndTheStepsOfAnEnsembleOnAServerOfItsOwn(t *testing.T) {
+func TestT2AnalyzeVariesSeveralModelsAndTheStepsOfAnEnsembleOnAServerOfItsOwn(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "server")
 	script := "#!/bin/sh\n" + asServer + "=\"$(printf '%s\\n' \"$@\" --onnxruntime '" + library() + "')\" exec '" + os.Args[0] + "'\n"
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // a program
@@ -135,7 +135,7 @@ func TestAnalyzeVariesSeveralModelsAndTheStepsOfAnEnsembleOnAServerOfItsOwn(t *t
 	}
 }
 
-func TestAnalyzeSaysWhatItNeeds(t *testing.T) {
+func TestT2AnalyzeSaysWhatItNeeds(t *testing.T) {
 	r := start(t, "--model-repository", repository(t, testModels()))
 	for _, c := range []struct {
 		name    string
