@@ -121,7 +121,10 @@ generate: ## generate code from api/**/*.proto
 	go build -modfile=../tools.mod -o ../third_party/tools/buf github.com/bufbuild/buf/cmd/buf && \
 	buf lint && buf generate
 
-.PHONY: web
+api-image: ## note the API as it is now as what later ones must not break
+	@cd api && ../third_party/tools/buf build . --path vedette --exclude-source-info -o released.binpb
+
+.PHONY: web api-image
 web: $(WEB_LOCK)/node_modules/.installed ## build the dashboard's assets from web/src
 	@$(TOOL) esbuild web/src/main.ts --bundle --minify --format=esm --target=es2022 --log-level=warning --outfile=web/dist/app.js
 	@$(TOOL) esbuild web/src/app.css --bundle --minify --log-level=warning --outfile=web/dist/app.css
