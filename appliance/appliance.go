@@ -56,6 +56,8 @@ type Config struct {
 	// IngestProgram is vedette-ingest, to measure what decoding costs; empty: it is not measured.
 	IngestProgram string
 
+	// Follow has the box follow a state.
+	Follow Following
 	// Retention bounds what is kept.
 	Retention store.Retention
 
@@ -188,6 +190,9 @@ func (a *Appliance) run(s *stages) error {
 		return err
 	}
 	handed = true
+	if a.cfg.Follow.Source != "" {
+		s.start("following the desired state", a.follow)
+	}
 	s.start("the watchdog", a.watchdog)
 	a.welcome(token)
 	if err := sdnotify.Ready(); err != nil {

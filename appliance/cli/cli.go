@@ -65,6 +65,8 @@ type grammar struct {
 	Restore    restoreCommand    `cmd:"" help:"Put a backup into an empty data directory."`
 	Export     exportCommand     `cmd:"" help:"Write history as Parquet, CSV, JSON lines or MOT."`
 	Import     importCommand     `cmd:"" help:"Read history into the data directory of an appliance that does not run."`
+	Apply      applyCommand      `cmd:"" help:"Make the box what a file says: its cameras, zones, lines and sinks."`
+	State      stateCommands     `cmd:"" help:"Put a state into a registry, for boxes to follow."`
 	Call       callCommand       `cmd:"" help:"Call any method of the API with a request as JSON."`
 	Doctor     doctorCommands    `cmd:"" help:"Look for what is wrong with this machine, or with one camera, and say what to do."`
 	Bundle     bundleCommand     `cmd:"" name:"support-bundle" help:"Collect what a report of a fault needs, without secrets."`
@@ -125,6 +127,13 @@ type serving struct {
 	TLSClientCA string `name:"tls-client-ca" type:"path" env:"VEDETTE_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities whose certificates clients must show."`
 	SecretKey   string `type:"path" env:"VEDETTE_SECRET_KEY" placeholder:"FILE" help:"Key that seals passwords; in the data directory by default."`
 
+	Follow         string        `env:"VEDETTE_FOLLOW" placeholder:"SOURCE" help:"Keep the box in the state of a file, or of oci://HOST/REPOSITORY:TAG."`
+	FollowKey      string        `type:"path" env:"VEDETTE_FOLLOW_KEY" placeholder:"FILE" help:"Public key (Ed25519) that such states must be signed with."`
+	FollowInterval time.Duration `default:"30s" env:"VEDETTE_FOLLOW_INTERVAL" help:"How often to look for a newer one (${default})."`
+	Hub            string        `env:"VEDETTE_HUB" placeholder:"URL" help:"Where to report how the box is: PUT URL/boxes/BOX."`
+	HubToken       string        `type:"path" env:"VEDETTE_HUB_TOKEN" placeholder:"FILE" help:"File of the token the hub asks for."`
+	Box            string        `env:"VEDETTE_BOX" placeholder:"NAME" help:"Name of this box among others; the host's by default."`
+
 	KeepDays      float64 `env:"VEDETTE_KEEP_DAYS" placeholder:"DAYS" help:"Delete history older than this; 0: when space runs out."`
 	KeepMediaDays float64 `env:"VEDETTE_KEEP_MEDIA_DAYS" placeholder:"DAYS" help:"Delete pictures and clips older than this; 0: with their day."`
 	KeepGiB       float64 `name:"keep-gib" env:"VEDETTE_KEEP_GIB" placeholder:"GIB" help:"Delete the oldest days while everything kept is larger; 0: no bound."`
@@ -152,6 +161,7 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
 		IngestProgram: filepath.Join(filepath.Dir(env.Executable), "vedette-ingest"),
+		Follow:        appliance.Following{Source: s.Follow, Key: s.FollowKey, Hub: s.Hub, HubToken: s.HubToken, Box: s.Box, Interval: s.FollowInterval},
 	}, nil
 }
 
