@@ -26,3 +26,8 @@ chaos: deps-test ## for TIME (default 10m) kill, fill, unplug, reload and call a
 test-long: ## every long rig: crashes, faults, damage, requests, chaos, the package, the virtual machine (hours)
 	@for rig in crash faults damaged soak-infer chaos test-deb test-boot; do \
 	  echo "=== $$rig"; $(MAKE) --no-print-directory $$rig || exit 1; done
+
+.PHONY: image
+image: build ## build an OCI image of the three programs into bin/vedette-image, without Docker
+	@go run ./systemd/image -to bin/vedette-image bin/vedette bin/vedette-ingest bin/vedette-infer \
+	  models=/usr/share/vedette/models $(ORT_LIB)=/usr/lib/vedette/libonnxruntime.so.1

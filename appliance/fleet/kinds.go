@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -20,8 +21,8 @@ type kind struct {
 	create func(ctx context.Context, m proto.Message, only bool) (proto.Message, error)
 	update func(ctx context.Context, m proto.Message, paths []string, only bool) (proto.Message, error)
 	remove func(ctx context.Context, name string) error
-	// paths are those of everything an operator decides, secrets apart.
-	paths func(m proto.Message) []string
+	// paths are those of what an operator decides, secrets apart, and that m or was has.
+	paths func(m, was proto.Message) []string
 	// secret is the path of the secret that m gives, or takes from what was; empty: it does neither.
 	secret func(m, was proto.Message) string
 	// keeps tells whether the secret that there is may be the one that m gives.
@@ -57,17 +58,11 @@ func kinds(conn grpc.ClientConnInterface) []kind {
 				_, err := cameras.DeleteCamera(ctx, &vedettev1.DeleteCameraRequest{Name: name})
 				return err
 			},
-			paths: func(m proto.Message) []string {
+			paths: func(m, was proto.Message) []string {
 				// The source by its parts: as a whole it would take its password along.
-				var paths []string
-				for _, path := range decided(m) {
-					if path != "source" {
-						paths = append(paths, path)
-						continue
-					}
-					for _, part := range decided(&vedettev1.Source{}) {
-						paths = append(paths, "source."+part)
-					}
+				paths := slices.DeleteFunc(decided(m, was), func(path string) bool { return path == "source" })
+				for _, part := range decided(m.(*vedettev1.Camera).GetSource(), was.(*vedettev1.Camera).GetSource()) {
+					paths = append(paths, "source."+part)
 				}
 				return paths
 			},
@@ -150,11 +145,11 @@ func kinds(conn grpc.ClientConnInterface) []kind {
 				_, err := sinks.DeleteSink(ctx, &vedettev1.DeleteSinkRequest{Name: name})
 				return err
 			},
-			paths: func(m proto.Message) []string {
+			paths: func(m, was proto.Message) []string {
 				// Of the targets, the one that is set: naming another would clear it again.
 				target := m.ProtoReflect().WhichOneof(m.ProtoReflect().Descriptor().Oneofs().ByName("target"))
 				var paths []string
-				for _, path := range decided(m) {
+				for _, path := range decided(m, was) {
 					f := m.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(path))
 					if f.ContainingOneof() == nil || f == target {
 						paths = append(paths, path)
@@ -173,14 +168,17 @@ func kinds(conn grpc.ClientConnInterface) []kind {
 	}
 }
 
-// decided are the fields of a message that an operator decides, secrets apart.
-func decided(m proto.Message) (paths []string) {
+// decided are the fields that an operator decides, secrets apart, and that one of two messages has.
+func decided(m, was proto.Message) (paths []string) {
 	fields := m.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
-		switch name := string(fields.Get(i).Name()); name {
+		f := fields.Get(i)
+		switch name := string(f.Name()); name {
 		case "name", "uid", "etag", "create_time", "update_time", "status", "password", "password_set", "secret", "secret_set":
 		default:
-			paths = append(paths, name)
+			if m.ProtoReflect().Has(f) || was.ProtoReflect().Has(f) {
+				paths = append(paths, name)
+			}
 		}
 	}
 	return paths

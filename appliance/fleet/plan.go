@@ -147,7 +147,7 @@ func (p *planner) create(ctx context.Context, k kind, m proto.Message) (Change, 
 // update asks the box what the thing would be, which is compared with what it is.
 func (p *planner) update(ctx context.Context, k kind, was, want proto.Message) (*Change, error) {
 	name := nameOf(want)
-	paths := k.paths(want)
+	paths := k.paths(want, was)
 	secret := k.secret(want, was)
 	if secret != "" && (p.options.Secrets || !k.keeps(want, was)) {
 		paths = append(paths, secret)

@@ -133,25 +133,15 @@ func (r *reader) sink(place, id string, fields map[string]any) {
 	r.state.sinks = r.add(r.state.sinks, place, fields, &vedettev1.Sink{Name: "sinks/" + id})
 }
 
-// secret replaces FIELD_file and FIELD_env by what the file, or the environment, holds.
+// secret replaces FIELD_file by what the file holds.
 func (r *reader) secret(place string, fields map[string]any, field string) {
 	if path, ok := fields[field+"_file"].(string); ok {
 		delete(fields, field+"_file")
 		b, err := os.ReadFile(path)
 		if err != nil {
 			r.fault(place+"."+field+"_file", "%v", err)
-			return
 		}
 		fields[field] = strings.TrimRight(string(b), "\r\n")
-	}
-	if name, ok := fields[field+"_env"].(string); ok {
-		delete(fields, field+"_env")
-		v, set := os.LookupEnv(name)
-		if !set {
-			r.fault(place+"."+field+"_env", "there is no %s in the environment", name)
-			return
-		}
-		fields[field] = v
 	}
 }
 

@@ -70,7 +70,8 @@ var imports = map[string][]string{
 	"cmd/vedette-ingest": {"ingest", "ingest/...", "internal/sdnotify"},
 	"cmd/vedette-infer":  {"infer", "infer/...", "internal/sdnotify"},
 
-	"systemd": {},
+	"systemd":       {},
+	"systemd/image": {},
 
 	"docs/examples/...": {"api/...", "infer", "infer/..."},
 }
@@ -79,7 +80,7 @@ var imports = map[string][]string{
 var bindings = map[string][]string{
 	"github.com/yalue/onnxruntime_go":         {"infer/backend/onnxruntime"},
 	"gocv.io/x/gocv":                          {"infer/backend/prepare", "infer/backend/image"},
-	"github.com/mattn/go-sqlite3":             {"store"},
+	"github.com/mattn/go-sqlite3":             {"store", "docs/examples/hub"},
 	"github.com/NVIDIA/go-nvml/pkg/nvml":      {"infer/metrics"},
 	"github.com/prometheus/client_golang/...": {"infer/metrics", "infer/server", "appliance/...", "ingest/...", "infer/v2http"},
 	"github.com/bluenviron/gortsplib/v5/...":  {"ingest/rtsp", "internal/rtsptest", "appliance/demo", "ingest/probe"},
