@@ -162,6 +162,16 @@ bench-infer: build deps-test ## the inference server against bare echoes
 bench-ingest: deps-test ## decoding against ffmpeg, latency and memory
 	$(call measure,./ingest/sidecar)
 
+.PHONY: bench-cameras churn
+bench-cameras: build deps-test ## what CAMERAS=1,2,4,8,16,32 cost; SIZES, CODECS, GATES, DETECTORS, WINDOW narrow it down (all: an hour)
+	@go test -count=1 -v -timeout 0 -run 'TestBench(Cameras|Neighbours)' ./cmd/vedette -args -cameras $(or $(CAMERAS),1,2,4,8,16,32) \
+	  -sizes $(or $(SIZES),640x360,1920x1080) -codecs $(or $(CODECS),h264,h265) -gates $(or $(GATES),open,gated) \
+	  -detectors $(or $(DETECTORS),demo,nano) -window $(or $(WINDOW),15s) 2>&1 | \
+	  sed -nE 's/^([a-z].* (ok|over))$$/\1/p; /^#/p; /^ *--- (FAIL|SKIP)/p; /^FAIL/p; /^ +[a-z_]+_test\.go/p'
+
+churn: deps-test ## change cameras from 8 clients for TIME (default 10m) while cameras flap and sidecars are killed
+	@go test -count=1 -v -timeout 0 -run 'TestChurn' ./cmd/vedette -args -churn $(or $(TIME),10m) | grep -E '^#|(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
+
 .PHONY: crash
 crash: ## kill the store's writer KILLS times (default 500) and check what is left
 	@go test -count=1 -v -timeout 0 -run Killed ./store -args -kills $(or $(KILLS),500) | grep -E '(ok|over)$$|^(---|ok|FAIL)'

@@ -30,6 +30,7 @@ import (
 	"github.com/vedette/vedette/appliance/rulebook"
 	"github.com/vedette/vedette/appliance/secret"
 	"github.com/vedette/vedette/appliance/sinks"
+	"github.com/vedette/vedette/appliance/spans"
 	"github.com/vedette/vedette/appliance/video"
 	"github.com/vedette/vedette/appliance/vitals"
 	"github.com/vedette/vedette/internal/sdnotify"
@@ -53,6 +54,8 @@ type Config struct {
 	IngestSocket, InferSocket, InferDoor string
 	// Models is the model repository.
 	Models string
+	// Spans, when its Endpoint is set, is where the ways of sampled frames are sent.
+	Spans spans.Config
 	// IngestProgram is vedette-ingest, to measure what decoding costs; empty: it is not measured.
 	IngestProgram string
 
@@ -184,7 +187,9 @@ func (a *Appliance) run(s *stages) error {
 		}
 		s.start("the supervision of the sidecars", a.kids.run)
 	}
-	a.startPipeline(s)
+	if err := a.startPipeline(s); err != nil {
+		return err
+	}
 	a.startVitals(s)
 	if err := a.startAPI(s, listeners); err != nil {
 		return err
@@ -313,11 +318,15 @@ func (a *Appliance) firstToken(ctx context.Context) (string, error) {
 
 func (a *Appliance) tokenFile() string { return filepath.Join(a.cfg.DataDir, "admin.token") }
 
-func (a *Appliance) startPipeline(s *stages) {
+func (a *Appliance) startPipeline(s *stages) error {
+	frames, err := a.startSpans(s)
+	if err != nil {
+		return err
+	}
 	a.pipe = pipeline.New(pipeline.Config{
 		Store: a.store, IngestSocket: a.cfg.IngestSocket, InferSocket: a.cfg.InferSocket, InferDoor: a.cfg.InferDoor,
 		Models: a.cfg.Models, Observer: &observer{cameras: a.cameras, kids: a.kids}, Rules: a.rules, Metrics: a.metrics, Logger: a.cfg.Logger,
-		RestartInference: a.restartInference(),
+		RestartInference: a.restartInference(), Frames: frames,
 	})
 	s.start("the pipeline", a.pipe.Run)
 	a.video = video.New(video.Config{Socket: a.cfg.IngestSocket})
@@ -338,6 +347,30 @@ func (a *Appliance) startPipeline(s *stages) {
 			}
 		}
 	})
+	return nil
+}
+
+// startSpans returns who is told of committed frames; nil without an endpoint.
+func (a *Appliance) startSpans(s *stages) (func(pipeline.Timed), error) {
+	if a.cfg.Spans.Endpoint == "" {
+		return nil, nil
+	}
+	a.cfg.Spans.Version = a.cfg.Version
+	a.cfg.Spans.Box, _ = os.Hostname() // without one, the box has no name
+	sender, err := spans.New(s.ctx, a.cfg.Spans)
+	if err != nil {
+		return nil, err
+	}
+	s.start("the spans", func(ctx context.Context) error {
+		<-ctx.Done()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if err := sender.Close(ctx); err != nil {
+			a.cfg.Logger.WarnContext(ctx, "the last spans were not sent", slog.Any("err", err))
+		}
+		return nil
+	})
+	return sender.Frame, nil
 }
 
 // startVitals begins to measure what the box spends.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vedette/vedette/appliance"
 	"github.com/vedette/vedette/appliance/certificate"
+	"github.com/vedette/vedette/appliance/spans"
 	"github.com/vedette/vedette/store"
 )
 
@@ -139,6 +140,9 @@ type serving struct {
 	KeepGiB       float64 `name:"keep-gib" env:"VEDETTE_KEEP_GIB" placeholder:"GIB" help:"Delete the oldest days while everything kept is larger; 0: no bound."`
 	MinFreeGiB    float64 `name:"min-free-gib" env:"VEDETTE_MIN_FREE_GIB" placeholder:"GIB" help:"Delete the oldest days while less is free; 0: 5 % of the disk, at most 10."`
 
+	TraceOTLP  string  `name:"trace-otlp" env:"VEDETTE_TRACE_OTLP" placeholder:"URL" help:"Send the ways of sampled frames to this OpenTelemetry collector (OTLP over gRPC), such as http://localhost:4317; off by default."`
+	TraceRatio float64 `name:"trace-ratio" env:"VEDETTE_TRACE_RATIO" default:"0.01" placeholder:"SHARE" help:"Share of frames that are traced, 0 to 1 (${default})."`
+
 	Demo bool `env:"VEDETTE_DEMO" help:"Show a rendered street as a camera, and let local browsers look without a token."`
 }
 
@@ -160,6 +164,7 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 	return appliance.Config{
 		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
+		Spans:         spans.Config{Endpoint: s.TraceOTLP, Ratio: s.TraceRatio},
 		IngestProgram: filepath.Join(filepath.Dir(env.Executable), "vedette-ingest"),
 		Follow:        appliance.Following{Source: s.Follow, Key: s.FollowKey, Hub: s.Hub, HubToken: s.HubToken, Box: s.Box, Interval: s.FollowInterval},
 	}, nil

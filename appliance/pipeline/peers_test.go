@@ -180,6 +180,7 @@ type inferPeer struct {
 	regions map[string]bool
 	missing bool           // the pipeline is not ready
 	ended   map[int64]bool // sequences that got their END
+	loaded  []string       // models that were loaded anew
 }
 
 type inferRequest struct {
@@ -277,6 +278,15 @@ func (p *inferPeer) ModelReady(_ context.Context, r *inference.ModelReadyRequest
 	return &inference.ModelReadyResponse{Ready: true}, nil
 }
 
+func (p *inferPeer) RepositoryModelLoad(_ context.Context, r *inference.RepositoryModelLoadRequest) (*inference.RepositoryModelLoadResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.GetParameters()["replace"].GetBoolParam() {
+		p.loaded = append(p.loaded, r.GetModelName())
+	}
+	return &inference.RepositoryModelLoadResponse{}, nil
+}
+
 func (p *inferPeer) RepositoryIndex(context.Context, *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	return &inference.RepositoryIndexResponse{Models: []*inference.RepositoryIndexResponse_ModelIndex{
 		{Name: "pipeline", State: "UNAVAILABLE", Reason: "ensemble 'pipeline' depends on 'detector'"},
@@ -331,6 +341,15 @@ func (r *inferRequest) answer(t *testing.T, tracks ...tracker.Track) {
 			{Name: "TRACKS", Datatype: "FP32", Shape: []int64{1, n, 8}}, {Name: "TRACK_ID", Datatype: "INT64", Shape: []int64{1, n}},
 		},
 	}}
+	if r.GetParameters()["step_times"].GetBoolParam() {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			t.Error(err)
+		}
+		m.InferResponse.Parameters = map[string]*inference.InferParameter{
+			"step_times": {ParameterChoice: &inference.InferParameter_StringParam{StringParam: fmt.Sprintf("tracker=%d", now.Nano())}},
+		}
+	}
 	if err := r.stream.Send(m); err != nil {
 		t.Errorf("answer %s: %v", r.GetId(), err)
 	}

@@ -82,6 +82,11 @@ func start(t *testing.T, a pipeline.Analysing) *box {
 
 func startWith(t *testing.T, a pipeline.Analysing, rules pipeline.Rules) *box {
 	t.Helper()
+	return startConfigured(t, a, func(c *pipeline.Config) { c.Rules = rules })
+}
+
+func startConfigured(t *testing.T, a pipeline.Analysing, adjust func(*pipeline.Config)) *box {
+	t.Helper()
 	b := &box{t: t, dir: t.TempDir(), analysis: map[string]pipeline.Analysis{}, told: make(chan struct{}, 1)}
 	b.store = store.New(store.Config{Dir: b.dir, Window: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -95,10 +100,12 @@ func startWith(t *testing.T, a pipeline.Analysing, rules pipeline.Rules) *box {
 	})
 	<-b.store.Ready()
 	b.ingest, b.infer = startIngest(t, filepath.Join(b.dir, "ingest.sock")), startInfer(t, b.dir)
-	b.pipe = pipeline.New(pipeline.Config{
+	cfg := pipeline.Config{
 		Store: b.store, IngestSocket: filepath.Join(b.dir, "ingest.sock"), InferSocket: filepath.Join(b.dir, "infer.sock"),
-		InferDoor: filepath.Join(b.dir, "door.sock"), Observer: b, Rules: rules, Retry: 5 * time.Millisecond, Report: 5 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
+		InferDoor: filepath.Join(b.dir, "door.sock"), Observer: b, Retry: 5 * time.Millisecond, Report: 5 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	adjust(&cfg)
+	b.pipe = pipeline.New(cfg)
 	b.pipe.SetCameras(camera(a))
 	wg.Go(func() {
 		if err := b.pipe.Run(ctx); err != nil {

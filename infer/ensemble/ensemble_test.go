@@ -429,3 +429,31 @@ ensemble_scheduling { step [
 	expect(t, "the tracker", strings.Join(f.heard, "; "),
 		"{5 } true false; {5 } false false; {9 } false true; {0 door} true true; {9 } false false")
 }
+
+func TestAClientThatAsksIsToldWhenEachStepEnded(t *testing.T) {
+	e, d := open(t, pipeline, detector, tracker)
+	for _, asked := range []bool{true, false} {
+		req := frame("1", 7)
+		req.Parameters = map[string]any{"step_times": asked}
+		got := make(chan any, 1)
+		if err := e.Submit(t.Context(), req, func(r infer.Reply) {
+			got <- r.Response.Parameters["step_times"]
+			r.Response.Release()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		d.release("detect 1", nil)
+		d.release("track 1", nil)
+		value := <-got
+		if !asked {
+			if value != nil {
+				t.Errorf("nobody asked, and was told %v", value)
+			}
+			continue
+		}
+		var detect, track int64
+		if n, err := fmt.Sscanf(fmt.Sprint(value), "detect=%d,track=%d", &detect, &track); n != 2 || err != nil || detect <= 0 || track < detect {
+			t.Errorf("step_times %v: %v", value, err)
+		}
+	}
+}

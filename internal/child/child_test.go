@@ -139,3 +139,19 @@ func TestStartAndStopAtOnceTenTimes(t *testing.T) {
 		}
 	}
 }
+
+func TestRestartStartsItAgainAndTellsWhy(t *testing.T) {
+	c, lines, _ := shell(t, "echo up; exec sleep 600", nil)
+	if got := next(t, lines); got != "up" {
+		t.Fatal(got)
+	}
+	first := c.Status().PID
+	c.Restart("it does not answer")
+	if got := next(t, lines); got != "up" {
+		t.Fatal(got)
+	}
+	s := c.Status()
+	if s.PID == first || s.Restarts != 1 || !strings.Contains(s.Reason, "it does not answer") {
+		t.Errorf("%+v after process %d", s, first)
+	}
+}

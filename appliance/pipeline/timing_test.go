@@ -1,0 +1,68 @@
+package pipeline
+
+import (
+	"testing"
+	"time"
+)
+
+func FuzzReadSteps(f *testing.F) {
+	for _, s := range []string{"", "prepare=1,detector=22,boxes=3", "a=", "=1", "a=b", "a=1,,b=2", "x=-9223372036854775809"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, s := range readSteps(text) {
+			if s.model == "" {
+				t.Errorf("%q: a step without a name", text)
+			}
+		}
+	})
+}
+
+func TestRemediesComeOneAfterTheOtherUntilAnAnswer(t *testing.T) {
+	const limit = 4 * time.Second
+	at := func(seconds float64) time.Time {
+		return time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
+	}
+	var r recovery
+	for _, step := range []struct {
+		after float64
+		want  remedy
+	}{
+		{0, terminate},
+		{0.1, nothing}, // another camera notices the same
+		{4, replace},
+		{4.5, nothing},
+		{8, restart},
+		{12, restart}, // it did not help, or nobody could
+	} {
+		if got := r.noAnswer(at(step.after), limit); got != step.want {
+			t.Errorf("after %.1f s: %d, want %d", step.after, got, step.want)
+		}
+	}
+	r.answered()
+	if got := r.noAnswer(at(13), limit); got != terminate {
+		t.Errorf("after an answer it begins with %d", got)
+	}
+}
+
+func TestTimingsForgetWhatIsNeverCommitted(t *testing.T) {
+	ts := newTimings()
+	for n := range int64(3 * maxPending) {
+		ts.await(Timed{Camera: "door", Sequence: 1, Number: n})
+	}
+	if len(ts.pending) > maxPending {
+		t.Errorf("%d frames wait for a commit", len(ts.pending))
+	}
+	for n := range int64(2 * kept) {
+		ts.await(Timed{Camera: "door", Sequence: 2, Number: n, Capture: time.Unix(0, 0)})
+		if _, ok := ts.committed(2, n, time.Unix(0, n)); !ok {
+			t.Fatalf("frame %d is not known", n)
+		}
+	}
+	if list := ts.done["door"]; len(list) != kept || list[kept-1].Number != 2*kept-1 {
+		t.Errorf("%d frames are kept", len(list))
+	}
+	if _, ok := ts.committed(9, 9, time.Unix(0, 0)); ok {
+		t.Error("a frame nobody announced is known")
+	}
+}
