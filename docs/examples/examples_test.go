@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
 	"github.com/vedette/vedette/internal/rtsptest"
@@ -278,5 +279,44 @@ func TestModelInPythonBehindTheRemoteBackend(t *testing.T) {
 	}
 	if _, err := ask([]int64{1, 0}); err == nil || !strings.Contains(err.Error(), "no numbers have no median") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestTwoServersBehindOneName(t *testing.T) {
+	dir, models := t.TempDir(), t.TempDir()
+	build(t, dir, module+"cmd/vedette-infer", module+"docs/examples/client/simple")
+	program := filepath.Join(dir, "vedette-infer")
+	var behind []string
+	for range 2 {
+		behind = append(behind, serve(t, program, "--model-repository", absolute(t, "models"), "--model-control-mode=explicit", "--load-model=simple")["gRPC"])
+	}
+	conf, err := os.ReadFile("scaleout/models/simple/config.pbtxt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf = bytes.ReplaceAll(conf, []byte("127.0.0.1:8011"), []byte(behind[0]))
+	conf = bytes.ReplaceAll(conf, []byte("127.0.0.1:8021"), []byte(behind[1]))
+	if err := os.MkdirAll(filepath.Join(models, "simple", "1"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(models, "simple", "config.pbtxt"), conf, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	front := serve(t, program, "--model-repository", models)
+	for range 4 {
+		if out := run(t, filepath.Join(dir, "simple"), "-u", front["gRPC"]); !strings.Contains(out, "sums: [100 102 104") {
+			t.Error(out)
+		}
+	}
+	for _, address := range behind {
+		client, err := v2client.New(address, v2client.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Close() }()
+		resp, err := client.ModelStatistics(t.Context(), &inference.ModelStatisticsRequest{Name: "simple"})
+		if err != nil || resp.GetModelStats()[0].GetInferenceCount() != 2 {
+			t.Errorf("%s: %v, %v", address, resp, err)
+		}
 	}
 }

@@ -20,6 +20,8 @@ type model struct {
 	batched  bool
 	sequence bool
 	textID   bool // correlation ids are strings
+	// decoupled: a request is answered when its last answer is there.
+	decoupled bool
 }
 
 func describe(ctx context.Context, c *v2client.Client, cfg *Config) (*model, error) {
@@ -36,10 +38,11 @@ func describe(ctx context.Context, c *v2client.Client, cfg *Config) (*model, err
 		return nil, fmt.Errorf("describe model %q: %w", cfg.Model, err)
 	}
 	mc := conf.GetConfig()
-	if mc.GetModelTransactionPolicy().GetDecoupled() {
-		return nil, fmt.Errorf("measure model %q: it answers a request any number of times, which has no latency", cfg.Model)
+	decoupled := mc.GetModelTransactionPolicy().GetDecoupled()
+	if decoupled && !cfg.Streaming {
+		return nil, fmt.Errorf("measure model %q: it answers a request any number of times, which only a stream can take", cfg.Model)
 	}
-	m := &model{batched: mc.GetMaxBatchSize() > 0, sequence: mc.GetSequenceBatching() != nil}
+	m := &model{decoupled: decoupled, batched: mc.GetMaxBatchSize() > 0, sequence: mc.GetSequenceBatching() != nil}
 	for _, in := range mc.GetSequenceBatching().GetControlInput() {
 		for _, k := range in.GetControl() {
 			if k.GetKind() == inference.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && k.GetDataType() == inference.DataType_TYPE_STRING {
@@ -128,13 +131,14 @@ func fill(t tensor.Tensor) {
 
 // load sends requests.
 type load struct {
-	cfg    *Config
-	model  *model
-	client *v2client.Client
-	http   *v2client.HTTP
-	pool   *v2client.Pool
-	behind atomic.Int64
-	nextID atomic.Uint64
+	cfg     *Config
+	model   *model
+	client  *v2client.Client
+	http    *v2client.HTTP
+	pool    *v2client.Pool
+	behind  atomic.Int64
+	answers atomic.Int64 // of decoupled models
+	nextID  atomic.Uint64
 }
 
 func newLoad(ctx context.Context, cfg *Config, c *v2client.Client, m *model) (*load, error) {
@@ -263,6 +267,9 @@ type worker struct {
 func (l *load) newWorker(ctx context.Context) (*worker, error) {
 	w := &worker{load: l, random: rand.New(rand.NewPCG(5, l.nextID.Add(1)))}
 	w.req = v2client.Request{Model: l.cfg.Model, Version: l.cfg.Version}
+	if l.model.decoupled {
+		w.req.Parameters = map[string]any{"triton_enable_empty_final_response": true}
+	}
 	if l.pool != nil {
 		slot, err := l.pool.Get(ctx)
 		if err != nil {
@@ -303,7 +310,7 @@ func (w *worker) send(ctx context.Context) error {
 	switch {
 	case w.stream != nil:
 		if err = w.stream.SendRequest(&w.req); err == nil {
-			_, err = w.stream.Next()
+			err = w.receive()
 		}
 	case w.load.http != nil:
 		_, err = w.load.http.Infer(ctx, &w.req)
@@ -314,6 +321,22 @@ func (w *worker) send(ctx context.Context) error {
 		w.left = 0 // the sequence is of no more use
 	}
 	return err
+}
+
+// receive reads the answer of a request: the one there is, or all up to the last of a model that gives many.
+func (w *worker) receive() error {
+	for {
+		resp, err := w.stream.Next()
+		if err != nil {
+			return err
+		}
+		if w.load.model.decoupled && len(resp.Outputs) > 0 {
+			w.load.answers.Add(1)
+		}
+		if resp.Final || !w.load.model.decoupled {
+			return nil
+		}
+	}
 }
 
 // step moves on in the worker's sequence, or begins the next: a fifth shorter or longer than the mean.

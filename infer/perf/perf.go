@@ -61,11 +61,13 @@ type Window struct {
 	Latency    Latency
 	Requests   int
 	Errors     int
+	// Answers counts those of decoupled models, which give any number for a request.
+	Answers int
 	// Behind counts requests that could not be sent in time because too many were under way.
 	Behind int
 }
 
-// Latency is how long requests took.
+// Latency is how long requests took, those of decoupled models up to their last answer.
 type Latency struct {
 	Mean, P50, P90, P95, P99, Max time.Duration
 }
@@ -207,7 +209,7 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 	var w Window
 	var times []time.Duration
 	begin := time.Now()
-	behind := l.behind.Load()
+	behind, answers := l.behind.Load(), l.answers.Load()
 	end := time.NewTimer(l.cfg.Window)
 	defer end.Stop()
 	for {
@@ -224,7 +226,7 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 			}
 			times = append(times, s.took)
 		case <-end.C:
-			w.Requests, w.Behind = len(times), int(l.behind.Load()-behind)
+			w.Requests, w.Behind, w.Answers = len(times), int(l.behind.Load()-behind), int(l.answers.Load()-answers)
 			w.Throughput = float64(len(times)*l.batch()) / time.Since(begin).Seconds()
 			w.Latency = latency(times)
 			return w, times, nil
@@ -252,6 +254,7 @@ func sum(windows []Window, times [][]time.Duration) Window {
 		total.Requests += w.Requests
 		total.Errors += w.Errors
 		total.Behind += w.Behind
+		total.Answers += w.Answers
 	}
 	total.Latency = latency(slices.Concat(times...))
 	return total

@@ -18,7 +18,7 @@ func millis(d time.Duration) string {
 func columns() []string {
 	return []string{
 		"concurrency", "rate", "inferences/s", "p50 ms", "p90 ms", "p95 ms", "p99 ms", "mean ms",
-		"queue ms", "input ms", "infer ms", "output ms", "requests", "errors", "late", "stable",
+		"queue ms", "input ms", "infer ms", "output ms", "requests", "answers", "errors", "late", "stable",
 	}
 }
 
@@ -28,7 +28,7 @@ func (r *Result) row() []string {
 		strconv.Itoa(r.Concurrency), strconv.FormatFloat(r.Rate, 'f', -1, 64), strconv.FormatFloat(r.Throughput, 'f', 1, 64),
 		millis(l.P50), millis(l.P90), millis(l.P95), millis(l.P99), millis(l.Mean),
 		millis(s.Queue), millis(s.ComputeInput), millis(s.ComputeInfer), millis(s.ComputeOutput),
-		strconv.Itoa(r.Requests), strconv.Itoa(r.Errors), strconv.Itoa(r.Behind), strconv.FormatBool(r.Stable),
+		strconv.Itoa(r.Requests), strconv.Itoa(max(r.Answers, r.Requests)), strconv.Itoa(r.Errors), strconv.Itoa(r.Behind), strconv.FormatBool(r.Stable),
 	}
 }
 

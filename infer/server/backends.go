@@ -44,7 +44,7 @@ func backends(library string, pool *tensor.Pool, streams *stream.Backend, logger
 		"dyna_sequence":      dynasequence.Backend{},
 		"implicit_state":     implicitstate.Backend{},
 		"iterative_sequence": iterative.Backend{},
-		"distributed_addsub": addsub.Backend{},
+		"distributed_addsub": new(addsub.Backend),
 		"query":              query.Backend{},
 	}
 }

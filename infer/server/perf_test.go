@@ -12,8 +12,14 @@ import (
 	"github.com/vedette/vedette/infer/perf"
 )
 
+const manyModel = `backend: "repeat" model_transaction_policy { decoupled: true }
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] }, { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }, { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]`
+
 func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
-	r := start(t, "--model-repository", repository(t, testModels()), "--allow-client-shm=true")
+	models := testModels()
+	models["many/1/keep"], models["many/config.pbtxt"] = "", manyModel
+	r := start(t, "--model-repository", repository(t, models), "--allow-client-shm=true")
 	var all []*perf.Result
 	for _, c := range []struct {
 		name string
@@ -24,10 +30,11 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 		{"a rate at random moments", perf.Config{Model: "plain", Rate: 500, Poisson: true}},
 		{"shared memory", perf.Config{Model: "plain", SharedMemory: true}},
 		{"sequences over streams", perf.Config{Model: "sum", Streaming: true, Concurrency: 3, SequenceLength: 5}},
+		{"a decoupled model", perf.Config{Model: "many", Streaming: true, Concurrency: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.cfg.GRPC, c.cfg.Window, c.cfg.MaxWindows = r.at("gRPC"), 50*time.Millisecond, 4
-			c.cfg.Shapes = map[string][]int64{"INPUT0": {16}}
+			c.cfg.Shapes = map[string][]int64{"INPUT0": {16}, "IN": {3}, "DELAY": {3}}
 			windows := 0
 			c.cfg.Progress = func(perf.Window) { windows++ }
 			res, err := perf.Run(t.Context(), c.cfg)
@@ -37,6 +44,9 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 			l := res.Latency
 			if res.Requests == 0 || res.Errors != 0 || windows != res.Windows || l.P50 <= 0 || l.P50 > l.P90 || l.P90 > l.P99 || l.P99 > l.Max {
 				t.Errorf("got %+v", res)
+			}
+			if c.cfg.Model == "many" && (res.Answers < 2*res.Requests || res.Answers > 4*res.Requests+20) {
+				t.Errorf("%d answers to %d requests for three each", res.Answers, res.Requests)
 			}
 			// The server counted at least what the client saw of its last windows.
 			if batch := uint64(max(c.cfg.Batch, 1)); res.Server.Inferences < uint64(res.Requests)*batch || res.Server.Executions == 0 {
@@ -51,13 +61,15 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if strings.Count(table.String(), "\n") != 6 || strings.Count(csv.String(), "\n") != 6 || !strings.Contains(json.String(), `"Throughput"`) {
+	if strings.Count(table.String(), "\n") != 7 || strings.Count(csv.String(), "\n") != 7 || !strings.Contains(json.String(), `"Throughput"`) {
 		t.Errorf("got\n%s", table.String())
 	}
 }
 
 func TestT1PerfSaysWhatItNeeds(t *testing.T) {
-	r := start(t, "--model-repository", repository(t, testModels()))
+	models := testModels()
+	models["many/1/keep"], models["many/config.pbtxt"] = "", manyModel
+	r := start(t, "--model-repository", repository(t, models))
 	for _, c := range []struct {
 		name string
 		cfg  perf.Config
@@ -68,6 +80,7 @@ func TestT1PerfSaysWhatItNeeds(t *testing.T) {
 		{"an open dimension", perf.Config{Model: "plain", GRPC: r.at("gRPC")}, "say what the open dimensions are"},
 		{"too large a batch", perf.Config{Model: "plain", GRPC: r.at("gRPC"), Batch: 9}, "it takes 8 at most"},
 		{"an unknown model", perf.Config{Model: "none", GRPC: r.at("gRPC")}, "Request for unknown model: 'none' is not found"},
+		{"a decoupled model without a stream", perf.Config{Model: "many", GRPC: r.at("gRPC")}, "only a stream can take"},
 		{"a stream over HTTP", perf.Config{Model: "plain", GRPC: "x:1", HTTP: "x:1", Streaming: true}, "streams need gRPC"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func main() {
 func run(ctx context.Context, models string) error {
 	repo, err := repository.New(repository.Config{
 		Roots: []string{models}, Mode: repository.ModeExplicit, Startup: []string{"simple"},
-		Backends: map[string]backend.Backend{"distributed_addsub": addsub.Backend{}},
+		Backends: map[string]backend.Backend{"distributed_addsub": new(addsub.Backend)},
 	})
 	if err != nil {
 		return err

@@ -1,13 +1,13 @@
-package addsub_test
+package addsub
 
 import (
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
-	"github.com/vedette/vedette/infer/backend/addsub"
 	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/modelconfig"
 	"github.com/vedette/vedette/infer/tensor"
@@ -21,7 +21,7 @@ func TestX7Conformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	backendtest.Run(t, backendtest.Case{
-		Backend: addsub.Backend{},
+		Backend: new(Backend),
 		Model:   &backend.Model{Name: "m", Version: 1, Config: cfg},
 		Inputs: func(i int) []tensor.Tensor {
 			return []tensor.Tensor{
@@ -37,3 +37,52 @@ func TestX7Conformance(t *testing.T) {
 		},
 	})
 }
+
+func TestAPassiveInstanceSubtractsForTheOthers(t *testing.T) {
+	b, m := new(Backend), &backend.Model{Name: "m"}
+	open := func(index int, passive bool) *instance {
+		in, err := b.NewInstance(t.Context(), m, backend.Placement{Index: index, Passive: passive})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, _ := in.(*instance)
+		return i
+	}
+	active, helper := open(0, false), open(0, true)
+	ask := func() {
+		o := &owner{}
+		numbers := func(name string, v ...int32) tensor.Tensor {
+			return tensor.Tensor{Name: name, DataType: tensor.Int32, Shape: []int64{int64(len(v))}, Data: tensor.AsBytes(v)}
+		}
+		active.Execute(t.Context(), []*backend.Job{{Request: &infer.Request{}, Owner: o, Batch: 1, Inputs: []tensor.Tensor{numbers("INPUT0", 5, 7), numbers("INPUT1", 2, 9)}}})
+		sum, difference := tensor.View[int32](o.response.Output("OUTPUT0").Data), tensor.View[int32](o.response.Output("OUTPUT1").Data)
+		if !slices.Equal(sum, []int32{7, 16}) || !slices.Equal(difference, []int32{3, -2}) {
+			t.Errorf("got %v and %v", sum, difference)
+		}
+	}
+	ask()
+	if helper.subtracted != 1 || active.subtracted != 0 {
+		t.Errorf("the passive instance subtracted %d times, the active one %d times", helper.subtracted, active.subtracted)
+	}
+	if err := helper.Close(); err != nil {
+		t.Error(err)
+	}
+	ask()
+	if active.subtracted != 1 {
+		t.Error("alone it does not subtract itself")
+	}
+	if err := active.Close(); err != nil || len(b.helpers) != 0 {
+		t.Error(err, b.helpers)
+	}
+}
+
+// owner keeps a job's response.
+type owner struct {
+	backend.Owner
+
+	response *infer.Response
+}
+
+func (*owner) NewResponse(*backend.Job) *infer.Response    { return infer.NewResponse(nil, nil) }
+func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.response = r }
+func (*owner) Wants(*backend.Job, string) bool             { return true }

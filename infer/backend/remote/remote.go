@@ -10,11 +10,16 @@
 //	timeout_ms       for one request, retries included (30000)
 //	retries          how often a request that found no server is tried again (2)
 //	retry_wait_ms    before the first retry, doubling (20)
+//	health_check_ms  how often each server is asked whether the model there is ready (2000; 0 never)
 //	tls              true: gRPC over TLS; ca_file, cert_file, key_file in the model's directory
 //
 // Only a request that no server took is tried again; one that a server took and
 // failed is not, since it may have had effects. A sequence stays with the server
-// that opened it and is never tried elsewhere.
+// that opened it and is never tried elsewhere. A server whose model is not ready,
+// or that cannot be reached, is passed over while another one stands in.
+//
+// A name that stands for several addresses shares the load over them, unless the
+// model keeps sequences.
 package remote
 
 import (
@@ -31,6 +36,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/backend"
@@ -95,8 +102,13 @@ func adopt(c, there *inference.ModelConfig) {
 const maxSequences = 1024
 
 // NewInstance makes a client of the servers; it connects with the first request.
-func (*Backend) NewInstance(_ context.Context, m *backend.Model, _ backend.Placement) (backend.Instance, error) {
-	return parse(m)
+func (*Backend) NewInstance(ctx context.Context, m *backend.Model, _ backend.Placement) (backend.Instance, error) {
+	in, err := parse(m)
+	if err != nil {
+		return nil, err
+	}
+	in.watch(context.WithoutCancel(ctx))
+	return in, nil
 }
 
 // instance is a client of all servers of a model.
@@ -109,6 +121,9 @@ type instance struct {
 	servers   []*server
 	inputs    map[string]bool
 	decoupled bool
+	health    time.Duration // between checks; 0: none
+	stop      context.CancelFunc
+	checking  sync.WaitGroup
 	prefix    uint64 // of our correlation ids, so that two of us do not meet in one server
 
 	mu    sync.Mutex // guards next and homes
@@ -118,7 +133,7 @@ type instance struct {
 
 func parse(m *backend.Model) (*instance, error) {
 	in := &instance{
-		model: m.Parameter("remote_model", m.Name), timeout: 30 * time.Second, retries: 2, wait: 20 * time.Millisecond,
+		model: m.Parameter("remote_model", m.Name), timeout: 30 * time.Second, retries: 2, wait: 20 * time.Millisecond, health: 2 * time.Second,
 		inputs: map[string]bool{}, homes: map[uint64]*server{}, prefix: uint64(rand.Uint32()|1) << 32,
 		decoupled: m.Config.GetModelTransactionPolicy().GetDecoupled(),
 	}
@@ -138,6 +153,7 @@ func parse(m *backend.Model) (*instance, error) {
 	number("remote_version", 1, func(n int) { in.version = int64(n) })
 	number("timeout_ms", 1, func(n int) { in.timeout = time.Duration(n) * time.Millisecond })
 	number("retries", 0, func(n int) { in.retries = n })
+	number("health_check_ms", 0, func(n int) { in.health = time.Duration(n) * time.Millisecond })
 	number("retry_wait_ms", 1, func(n int) { in.wait = time.Duration(n) * time.Millisecond })
 	secure, err := tlsOf(m)
 	if err != nil {
@@ -147,7 +163,7 @@ func parse(m *backend.Model) (*instance, error) {
 		if word = strings.TrimSpace(word); word == "" {
 			continue
 		}
-		s, err := newServer(word, secure)
+		s, err := newServer(word, secure, m.Config.GetSequenceBatching() == nil)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("parameters[url]: %w", err))
 			continue
@@ -205,8 +221,11 @@ func tlsOf(m *backend.Model) (*tls.Config, error) {
 	return c, nil
 }
 
-// newServer makes a client; it does not connect.
-func newServer(address string, secure *tls.Config) (*server, error) {
+// everyAddress makes gRPC use all addresses a name has, in turns, not only the first that answers.
+const everyAddress = `{"loadBalancingConfig":[{"round_robin":{}}]}`
+
+// newServer makes a client; it does not connect. Share spreads requests over the addresses of a name.
+func newServer(address string, secure *tls.Config, share bool) (*server, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, err
@@ -220,7 +239,11 @@ func newServer(address string, secure *tls.Config) (*server, error) {
 		if u.Port() == "" || u.Path != "" {
 			return nil, fmt.Errorf("%q is not grpc://host:port", address)
 		}
-		s.grpc, err = v2client.New(u.Host, v2client.Config{TLS: secure})
+		var extra []grpc.DialOption
+		if share {
+			extra = append(extra, grpc.WithDefaultServiceConfig(everyAddress))
+		}
+		s.grpc, err = v2client.New(u.Host, v2client.Config{TLS: secure}, extra...)
 	case "unix":
 		s.grpc, err = v2client.New(address, v2client.Config{TLS: secure})
 	default:
@@ -231,6 +254,10 @@ func newServer(address string, secure *tls.Config) (*server, error) {
 
 // Close ends the connections.
 func (in *instance) Close() error {
+	if in.stop != nil {
+		in.stop()
+		in.checking.Wait()
+	}
 	var faults []error
 	for _, s := range in.servers {
 		faults = append(faults, s.close())

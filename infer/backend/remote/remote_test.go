@@ -23,6 +23,7 @@ import (
 	"github.com/vedette/vedette/infer/repository"
 	"github.com/vedette/vedette/infer/server"
 	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/infer/v2client"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,7 +62,7 @@ func start(t *testing.T) *far {
 	var mu sync.Mutex
 	ready := make(chan struct{})
 	s, err := server.New(server.Config{
-		Repository: repository.Config{Roots: []string{dir}}, HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0",
+		Repository: repository.Config{Roots: []string{dir}, Mode: repository.ModeExplicit, Startup: []string{"*"}}, HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0",
 		Ready: func() error { close(ready); return nil },
 		Listening: func(what string, at net.Addr) {
 			mu.Lock()
@@ -230,6 +231,49 @@ func TestAnotherServerStandsIn(t *testing.T) {
 		if _, err := run(t, inHTTP, backend.Job{Inputs: []tensor.Tensor{numbers("INPUT0", 1)}}); err != nil {
 			t.Fatalf("request %d by http after one of two servers went: %v", i, err)
 		}
+	}
+}
+
+func TestAServerWhoseModelIsNotReadyIsPassedOver(t *testing.T) {
+	a, b := start(t), start(t)
+	client, err := v2client.New(strings.TrimPrefix(a.grpc, "grpc://"), v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	for _, urls := range []string{a.grpc + "," + b.grpc, a.http + "," + b.http} {
+		in := load(t, model(t, "", "url", urls, "remote_model", "echo", "health_check_ms", "5", "retries", "0"))
+		settles := func() { // until ten requests in a row are answered, which need no second try
+			t.Helper()
+			deadline := time.Now().Add(20 * time.Second)
+			for row := 0; row < 10; row++ {
+				r, err := run(t, in, backend.Job{Inputs: []tensor.Tensor{numbers("INPUT0", 1)}})
+				if err == nil {
+					r.Release()
+					continue
+				}
+				if row = -1; time.Now().After(deadline) {
+					t.Fatal(err)
+				}
+			}
+		}
+		if _, err := client.RepositoryModelUnload(t.Context(), &inference.RepositoryModelUnloadRequest{ModelName: "echo"}); err != nil {
+			t.Fatal(err)
+		}
+		settles()
+		if _, err := client.RepositoryModelLoad(t.Context(), &inference.RepositoryModelLoadRequest{ModelName: "echo"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// And one that is ready again is used again.
+	in := load(t, model(t, "", "url", a.grpc+","+b.grpc, "remote_model", "echo", "health_check_ms", "5"))
+	b.stop()
+	for range 10 {
+		r, err := run(t, in, backend.Job{Inputs: []tensor.Tensor{numbers("INPUT0", 1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Release()
 	}
 }
 
