@@ -159,6 +159,9 @@ func (m *models) Collect(ch chan<- prometheus.Metric) {
 // labels of a model version; a tag "k" of its configuration is the label "_k".
 func labels(s *stats.Snapshot) prometheus.Labels {
 	l := prometheus.Labels{"model": s.Name, "version": strconv.FormatInt(s.Version, 10)}
+	if s.Namespace != "" {
+		l["namespace"] = s.Namespace
+	}
 	for k, v := range s.Tags {
 		l["_"+labelName(k)] = v
 	}

@@ -38,7 +38,7 @@ func (r *Repository) build(ctx context.Context, p *plan) ([]*version, map[int64]
 
 func (r *Repository) buildVersion(ctx context.Context, p *plan, number int64) (*version, error) {
 	v := &version{
-		repo: r, ctx: r.life(), plan: p, name: p.name, number: number, cfg: clone(p.cfg),
+		repo: r, ctx: r.life(), plan: p, id: p.id, name: p.name, number: number, cfg: clone(p.cfg),
 		logger: r.logger.With(slog.String("model", p.name), slog.Int64("version", number)),
 		empty:  make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -79,7 +79,7 @@ func (v *version) load(ctx context.Context) (err error) {
 		return err
 	}
 	if be == nil {
-		if v.ensemble, err = ensemble.New(ensemble.Config{Model: v.cfg, Lookup: r.Model, Inferer: r}); err != nil {
+		if v.ensemble, err = ensemble.New(ensemble.Config{Model: r.spelled(ctx, v.id, v.cfg), Lookup: r.Model, Inferer: r}); err != nil {
 			return err
 		}
 		return v.describe()

@@ -52,7 +52,7 @@ func digestOf(v *version, req *infer.Request, inputs []tensor.Tensor) digest {
 		number(int64(len(b)))
 		_, _ = h.Write(b)
 	}
-	text([]byte(v.name))
+	text([]byte(v.id))
 	number(v.number)
 	number(int64(len(req.Outputs)))
 	for i := range req.Outputs {

@@ -11,13 +11,12 @@ import (
 
 // loadDependencies loads the models of an ensemble that are not there yet.
 func (r *Repository) loadDependencies(ctx context.Context, p *plan, path []string) error {
-	path = append(path, p.name)
-	for _, step := range p.cfg.GetEnsembleScheduling().GetStep() {
-		name := step.GetModelName()
+	path = append(path, p.id)
+	for _, name := range r.parts(ctx, p.id, p.cfg) {
 		if slices.Contains(path, name) {
 			return fmt.Errorf("circular dependency between ensembles: %s -> %s", strings.Join(path, " -> "), name)
 		}
-		if validName(name) != nil || r.serves(name) {
+		if validName(r.base(name)) != nil || r.serves(name) {
 			continue // the ensemble's own check says what is wrong
 		}
 		d, err := r.read(ctx, name)
@@ -38,10 +37,9 @@ func (r *Repository) loadDependencies(ctx context.Context, p *plan, path []strin
 
 // leaves are the models that an ensemble is made of in the end, as far as they
 // are among the plans.
-func leaves(p *plan, plans map[string]*plan, seen map[string]bool) []string {
+func (r *Repository) leaves(ctx context.Context, p *plan, plans map[string]*plan, seen map[string]bool) []string {
 	var out []string
-	for _, s := range p.cfg.GetEnsembleScheduling().GetStep() {
-		name := s.GetModelName()
+	for _, name := range r.parts(ctx, p.id, p.cfg) {
 		part := plans[name]
 		if part == nil || seen[name] {
 			continue
@@ -50,7 +48,7 @@ func leaves(p *plan, plans map[string]*plan, seen map[string]bool) []string {
 		if part.cfg.GetEnsembleScheduling() == nil {
 			out = append(out, name)
 		} else {
-			out = append(out, leaves(part, plans, seen)...)
+			out = append(out, r.leaves(ctx, part, plans, seen)...)
 		}
 	}
 	return out
@@ -72,10 +70,10 @@ func (r *Repository) refreshEnsembles(ctx context.Context) {
 
 // refresh tells whether others may have to follow.
 func (r *Repository) refresh(ctx context.Context, m *model) bool {
-	lacking := r.lacking(m.cfg)
+	lacking := r.lacking(ctx, m.name, m.cfg)
 	switch {
 	case lacking != "" && len(m.ready) > 0:
-		r.suspend(m.name, fmt.Sprintf("ensemble '%s' depends on '%s' which has no loaded version", m.name, lacking))
+		r.suspend(m.name, fmt.Sprintf("ensemble '%s' depends on '%s' which has no loaded version", r.base(m.name), lacking))
 		return true
 	case lacking == "" && len(m.ready) == 0:
 		p, err := r.read(ctx, m.name)
@@ -99,10 +97,10 @@ func (r *Repository) refresh(ctx context.Context, m *model) bool {
 }
 
 // lacking names a part of an ensemble that has no version to serve.
-func (r *Repository) lacking(cfg *inference.ModelConfig) string {
-	for _, s := range cfg.GetEnsembleScheduling().GetStep() {
-		if !r.serves(s.GetModelName()) {
-			return s.GetModelName()
+func (r *Repository) lacking(ctx context.Context, id string, cfg *inference.ModelConfig) string {
+	for _, part := range r.parts(ctx, id, cfg) {
+		if !r.serves(part) {
+			return part
 		}
 	}
 	return ""

@@ -23,7 +23,8 @@ import (
 
 // plan is what the files of a model, or an override, ask to be loaded.
 type plan struct {
-	name     string
+	id       string
+	name     string // in id
 	dir      string
 	cfg      *inference.ModelConfig // as written, with name and backend
 	versions []int64                // by the version policy
@@ -51,8 +52,8 @@ func validName(name string) error {
 }
 
 // read makes the plan of a model from its repository.
-func (r *Repository) read(ctx context.Context, name string) (*plan, error) {
-	p, err := r.fetch(ctx, name)
+func (r *Repository) read(ctx context.Context, id string) (*plan, error) {
+	p, err := r.fetch(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +78,17 @@ func (r *Repository) read(ctx context.Context, name string) (*plan, error) {
 }
 
 // fetch begins the plan of a model with its files.
-func (r *Repository) fetch(ctx context.Context, name string) (*plan, error) {
-	root, err := r.locate(ctx, name)
+func (r *Repository) fetch(ctx context.Context, id string) (*plan, error) {
+	root, err := r.locate(ctx, id)
 	if err != nil {
 		return nil, err
 	}
+	name := r.base(id)
 	f, err := root.fetch(ctx, name)
 	if err != nil {
 		return nil, infer.Errorf(infer.Unavailable, "failed to load '%s', failed to poll from model repository: %v", name, err)
 	}
-	p := &plan{name: name, dir: f.dir, print: f.print, content: f.content, release: f.release}
+	p := &plan{id: id, name: name, dir: f.dir, print: f.print, content: f.content, release: f.release}
 	p.users.Store(1)
 	return p, nil
 }
@@ -102,14 +104,14 @@ func (r *Repository) configFile(dir string) string {
 }
 
 // override makes the plan of a model from the parameters of a load request.
-func (r *Repository) override(ctx context.Context, name string, opts infer.LoadOptions) (p *plan, err error) {
+func (r *Repository) override(ctx context.Context, id string, opts infer.LoadOptions) (p *plan, err error) {
 	cfg, err := modelconfig.ParseJSON([]byte(opts.Config))
 	if err != nil {
 		return nil, infer.Errorf(infer.InvalidArgument, "Invalid config override: %v", err)
 	}
 	if len(opts.Files) > 0 {
-		p, err = write(name, opts.Files)
-	} else if p, err = r.fetch(ctx, name); err == nil {
+		p, err = write(id, r.base(id), opts.Files)
+	} else if p, err = r.fetch(ctx, id); err == nil {
 		p.print = "" // the files do not tell what is loaded
 	}
 	if err != nil {
@@ -124,12 +126,12 @@ func (r *Repository) override(ctx context.Context, name string, opts infer.LoadO
 }
 
 // write begins the plan of a model with files that came with a request.
-func write(name string, files map[string][]byte) (*plan, error) {
+func write(id, name string, files map[string][]byte) (*plan, error) {
 	dir, err := os.MkdirTemp("", "vedette-model-")
 	if err != nil {
 		return nil, fmt.Errorf("failed to poll from model repository: %w", err)
 	}
-	p := &plan{name: name, dir: dir, release: func() { _ = os.RemoveAll(dir) }} // a leftover there harms nobody
+	p := &plan{id: id, name: name, dir: dir, release: func() { _ = os.RemoveAll(dir) }} // a leftover there harms nobody
 	p.users.Store(1)
 	for file, data := range files {
 		if !filepath.IsLocal(file) {

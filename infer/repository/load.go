@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
 )
 
@@ -27,22 +26,25 @@ func (r *Repository) Load(ctx context.Context, name string, opts infer.LoadOptio
 	if err := r.controllable(name); err != nil {
 		return err
 	}
+	id, err := r.resolve(ctx, name)
+	if err != nil {
+		return err
+	}
 	var p *plan
-	var err error
 	switch {
 	case opts.Config == "" && len(opts.Files) > 0:
 		return infer.Errorf(infer.InvalidArgument, "Load parameter 'config' must be specified for model file override")
 	case opts.Config != "":
-		p, err = r.override(ctx, name, opts)
+		p, err = r.override(ctx, id, opts)
 	default:
-		p, err = r.read(ctx, name)
+		p, err = r.read(ctx, id)
 	}
 	if err == nil {
 		defer p.drop()
 		err = r.loadDependencies(ctx, p, nil)
 	}
 	if err != nil {
-		r.noteFailure(name, err)
+		r.noteFailure(id, err)
 		return asLoadError(name, err)
 	}
 	if err := r.apply(ctx, p); err != nil {
@@ -121,7 +123,7 @@ func (r *Repository) serves(name string) bool {
 
 // apply loads what a plan asks for beside what serves, and then swaps.
 func (r *Repository) apply(ctx context.Context, p *plan) error {
-	m := r.entry(p.name)
+	m := r.entry(p.id)
 	m.op.Lock()
 	defer m.op.Unlock()
 
@@ -215,7 +217,7 @@ func (r *Repository) failLocked(m *model, p *plan, fresh []*version, faults map[
 		fmt.Fprintf(&b, "version %d is at UNAVAILABLE state: %v;\n", number, err)
 	}
 	r.publishLocked()
-	return infer.Errorf(infer.InvalidArgument, "load failed for model '%s': %s", m.name, b.String())
+	return infer.Errorf(infer.InvalidArgument, "load failed for model '%s': %s", p.name, b.String())
 }
 
 // Unload implements infer.Catalog.
@@ -223,7 +225,11 @@ func (r *Repository) Unload(ctx context.Context, name string, dependents bool) e
 	if err := r.controllable(name); err != nil {
 		return err
 	}
-	r.unload(ctx, name, dependents)
+	id, err := r.resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	r.unload(ctx, id, dependents)
 	r.refreshEnsembles(ctx)
 	return nil
 }
@@ -237,7 +243,7 @@ func (r *Repository) unload(ctx context.Context, name string, dependents bool) {
 	}
 	m.op.Lock()
 	r.mu.Lock()
-	steps := m.cfg.GetEnsembleScheduling().GetStep()
+	cfg := m.cfg
 	m.wanted, m.failed, m.print = false, "", ""
 	r.retireLocked(m)
 	r.mu.Unlock()
@@ -245,8 +251,8 @@ func (r *Repository) unload(ctx context.Context, name string, dependents bool) {
 	if !dependents {
 		return
 	}
-	for _, s := range steps {
-		r.unload(ctx, s.GetModelName(), true)
+	for _, part := range r.parts(ctx, name, cfg) {
+		r.unload(ctx, part, true)
 	}
 }
 
@@ -270,7 +276,7 @@ func (r *Repository) retireLocked(m *model) {
 func (r *Repository) retired(v *version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.models[v.name]
+	m := r.models[v.id]
 	if m.serving(v.number) == nil && m.states[v.number].state == stateUnloading {
 		m.states[v.number] = versionState{state: stateUnavailable, reason: "unloaded"}
 		r.publishLocked()
@@ -288,7 +294,7 @@ func (r *Repository) closeAll() {
 				plain = append(plain, v)
 				continue
 			}
-			d := r.depth(v.cfg)
+			d := r.depth(v)
 			byDepth[d] = append(byDepth[d], v)
 		}
 	}
@@ -305,12 +311,12 @@ func (r *Repository) closeAll() {
 	}
 }
 
-// depth is how many ensembles are nested below a configuration.
-func (r *Repository) depth(cfg *inference.ModelConfig) int {
+// depth is how many ensembles are nested below one.
+func (r *Repository) depth(v *version) int {
 	d := 0
-	for _, s := range cfg.GetEnsembleScheduling().GetStep() {
-		if v, err := r.find(s.GetModelName(), s.GetModelVersion()); err == nil {
-			d = max(d, 1+r.depth(v.cfg))
+	for i, part := range r.parts(r.life(), v.id, v.cfg) {
+		if below, err := r.find(part, v.cfg.GetEnsembleScheduling().GetStep()[i].GetModelVersion()); err == nil {
+			d = max(d, 1+r.depth(below))
 		}
 	}
 	return d
@@ -318,15 +324,25 @@ func (r *Repository) depth(cfg *inference.ModelConfig) int {
 
 // loadAtStart loads what the mode asks for and says what failed.
 func (r *Repository) loadAtStart(ctx context.Context) error {
-	names := r.cfg.Startup
-	if r.cfg.Mode != ModeExplicit || slices.Equal(names, []string{"*"}) {
+	var ids []string
+	var faults []error
+	if r.cfg.Mode != ModeExplicit || slices.Equal(r.cfg.Startup, []string{"*"}) {
 		var err error
-		if names, _, err = r.candidates(ctx); err != nil {
+		if ids, _, err = r.candidates(ctx); err != nil {
 			r.logger.Error("not every model is known", slog.Any("err", err))
-			return errors.Join(err, r.loadAll(ctx, names))
+			faults = append(faults, err)
+		}
+	} else {
+		for _, name := range r.cfg.Startup {
+			id, err := r.resolve(ctx, name)
+			if err != nil {
+				faults = append(faults, err)
+				continue
+			}
+			ids = append(ids, id)
 		}
 	}
-	return r.loadAll(ctx, names)
+	return errors.Join(append(faults, r.loadAll(ctx, ids))...)
 }
 
 // loadAll loads models side by side, and each ensemble after what it is made
@@ -358,7 +374,7 @@ func (r *Repository) loadAll(ctx context.Context, names []string) error {
 	for i, name := range names {
 		if p := plans[name]; p != nil && done[name] == nil {
 			ensembles.Go(func() {
-				for _, part := range leaves(p, plans, make(map[string]bool)) {
+				for _, part := range r.leaves(ctx, p, plans, make(map[string]bool)) {
 					<-done[part]
 				}
 				if faults[i] = r.loadDependencies(ctx, p, nil); faults[i] != nil {
@@ -384,7 +400,7 @@ func (r *Repository) loadAll(ctx context.Context, names []string) error {
 }
 
 func (r *Repository) readNamed(ctx context.Context, name string) (*plan, error) {
-	if err := validName(name); err != nil {
+	if err := validName(r.base(name)); err != nil {
 		return nil, err
 	}
 	return r.read(ctx, name)
@@ -435,7 +451,7 @@ func (r *Repository) pollOnce(ctx context.Context) {
 		now := all[name].print
 		if now == "" {
 			if root, err := r.locate(ctx, name); err == nil {
-				now, _ = root.print(ctx, name) // empty where it went away meanwhile
+				now, _ = root.print(ctx, r.base(name)) // empty where it went away meanwhile
 			}
 		}
 		if now != "" && now != prints[name] && now != r.tried[name] {

@@ -41,6 +41,8 @@ type versionState struct{ state, reason string }
 type shown struct {
 	ready  []*version // ascending
 	states map[int64]versionState
+	alias  bool // it stands under the name of the only model that has it
+	models int  // how many have the name, where that is not one: the rest is empty
 }
 
 // publishLocked shows requests the state of all models.
@@ -61,6 +63,14 @@ func (r *Repository) publishLocked() {
 			v.shown.Store(&info)
 		}
 		t[name] = s
+		if base := r.base(name); base != name {
+			switch other := t[base]; {
+			case other == nil:
+				t[base] = &shown{ready: s.ready, states: s.states, alias: true, models: 1}
+			default:
+				t[base] = &shown{alias: true, models: other.models + 1}
+			}
+		}
 	}
 	r.table.Store(&t)
 }
@@ -69,7 +79,14 @@ func (r *Repository) publishLocked() {
 func (r *Repository) find(name string, number int64) (*version, error) {
 	m := (*r.table.Load())[name]
 	if m == nil {
-		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", name)
+		code := infer.NotFound
+		if r.cfg.Namespaces {
+			code = infer.InvalidArgument
+		}
+		return nil, infer.Errorf(code, "Request for unknown model: '%s' is not found", name)
+	}
+	if m.models > 1 {
+		return nil, ambiguous(name, m.models)
 	}
 	if number <= 0 {
 		if n := len(m.ready); n > 0 {
@@ -184,14 +201,14 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 		}
 		known[m.name] = true
 		if len(m.states) == 0 && !readyOnly {
-			out = append(out, infer.IndexEntry{Name: m.name, State: stateUnavailable, Reason: m.failed})
+			out = append(out, infer.IndexEntry{Name: r.base(m.name), State: stateUnavailable, Reason: m.failed})
 		}
 		for _, number := range slices.Sorted(maps.Keys(m.states)) {
 			s := m.states[number]
 			if readyOnly && s.state != stateReady {
 				continue
 			}
-			out = append(out, infer.IndexEntry{Name: m.name, Version: strconv.FormatInt(number, 10), State: s.state, Reason: s.reason})
+			out = append(out, infer.IndexEntry{Name: r.base(m.name), Version: strconv.FormatInt(number, 10), State: s.state, Reason: s.reason})
 		}
 	}
 	if !readyOnly {
@@ -201,7 +218,7 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 		}
 		for name := range all {
 			if !known[name] {
-				out = append(out, infer.IndexEntry{Name: name})
+				out = append(out, infer.IndexEntry{Name: r.base(name)})
 			}
 		}
 	}
@@ -215,6 +232,9 @@ func (r *Repository) Statistics(name string, number int64) ([]*inference.ModelSt
 	var out []*inference.ModelStatistics
 	if name == "" {
 		for _, n := range slices.Sorted(maps.Keys(t)) {
+			if t[n].alias {
+				continue
+			}
 			for _, v := range t[n].ready {
 				out = append(out, v.snapshot().Proto())
 			}

@@ -38,6 +38,8 @@ type Config struct {
 	// Roots hold a directory for each model: local directories, or the URLs of
 	// object stores and registries (modelstore.New).
 	Roots []string
+	// Namespaces lets several Roots have models of one name.
+	Namespaces bool
 	// StoreCopies keeps the copies of models from stores over restarts; empty:
 	// they are temporary.
 	StoreCopies string

@@ -163,8 +163,8 @@ func (r *Repository) list(ctx context.Context) (map[string]listing, error) {
 			faults = append(faults, fmt.Errorf("repository cannot be read: %w", err))
 		}
 		for name, l := range found {
-			if !all[name].model {
-				all[name] = l
+			if id := r.identify(root.String(), name); !all[id].model {
+				all[id] = l
 			}
 		}
 	}
@@ -187,9 +187,13 @@ func (r *Repository) candidates(ctx context.Context) ([]string, map[string]listi
 }
 
 // locate finds the one root of a model.
-func (r *Repository) locate(ctx context.Context, name string) (root, error) {
+func (r *Repository) locate(ctx context.Context, id string) (root, error) {
 	var found []root
+	name := r.base(id)
 	for _, root := range r.roots {
+		if r.identify(root.String(), name) != id {
+			continue
+		}
 		switch _, err := root.print(ctx, name); {
 		case err == nil:
 			found = append(found, root)

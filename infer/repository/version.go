@@ -21,6 +21,7 @@ import (
 // in front of them.
 type version struct {
 	repo      *Repository
+	id        string // in the repository's tables
 	name      string
 	number    int64
 	ctx       context.Context //nolint:containedctx // its life, which ends when the server gives up on it
@@ -353,6 +354,7 @@ func (v *version) close(in *instance) {
 
 func (v *version) snapshot() stats.Snapshot {
 	s := v.stats.Snapshot()
+	s.Namespace = v.repo.namespace(v.id)
 	s.Name, s.Version, s.Tags, s.Decoupled = v.name, v.number, v.cfg.GetMetricTags(), v.decoupled
 	s.Cached = v.cfg.GetResponseCache().GetEnable()
 	if v.sched != nil {

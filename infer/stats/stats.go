@@ -233,6 +233,7 @@ func (m *Model) nth(n int) *Response {
 // Snapshot is a model version's counters at one moment.
 type Snapshot struct {
 	Name      string
+	Namespace string // the repository, where that matters
 	Version   int64
 	Tags      map[string]string // metric_tags of the configuration
 	GPUs      []int32           // devices its instances run on

@@ -36,6 +36,7 @@ func (p *parser) defineModels() {
 	f.Func("load-model", "`name` to load at start in explicit mode, * is all; may be given several times", list(&r.Startup))
 	f.Func("repository-poll-secs", "`seconds` between looks at the directories in poll mode (15)", seconds(&r.PollInterval))
 	f.StringVar(&r.ConfigName, "model-config-name", "", "`name` of the configurations under configs/ to use")
+	p.bool(&r.Namespaces, "model-namespacing", false, "let several repositories have models of one name")
 	f.IntVar(&r.LoadThreads, "model-load-thread-count", 4, "models loaded at once")
 	f.IntVar(&r.LoadRetries, "model-load-retry-count", 0, "repetitions of a load that failed")
 	f.IntVar(&r.Cores, "cpu-budget", 0, "`cores` that instances and their threads share; 0: all of this process")
@@ -288,7 +289,7 @@ func (p *parser) defineIgnored() {
 			return nil
 		})
 	}
-	for _, name := range []string{"reuse-http-port", "reuse-grpc-port", "model-namespacing", "enable-peer-access"} {
+	for _, name := range []string{"reuse-http-port", "reuse-grpc-port", "enable-peer-access"} {
 		p.set.BoolFunc(name, "accepted, without effect here", func(s string) error {
 			if on, err := parseBool(s); err != nil || !on {
 				return err
