@@ -44,8 +44,6 @@ type Camera struct {
 	StartTime       time.Time
 	// PreRollBytes are kept of access units; 0: 8 MiB, negative: none.
 	PreRollBytes int64
-	// SkipNonReference leaves out pictures no other refers to when they would not be analysed.
-	SkipNonReference bool
 	// Decoders in order of preference ("software", "vaapi", "cuda", …); empty: software.
 	Decoders []string
 	// Gate holds back frames of still scenes; nil: no gate.

@@ -394,12 +394,12 @@ func cost(before, want ingest.Camera) Applied {
 		transport                        ingest.Transport
 		fullSpeed, loop                  bool
 		start                            time.Time
-		disabled, skip                   bool
+		disabled                         bool
 		slots                            int
 		decoders                         string
 	}
 	of := func(c ingest.Camera) connection {
-		return connection{c.Address, c.Username, c.Password, c.CA, c.CertificateSHA256, c.Transport, c.FullSpeed, c.Loop, c.StartTime, c.Disabled, c.SkipNonReference, c.Slots, strings.Join(c.Decoders, ",")}
+		return connection{c.Address, c.Username, c.Password, c.CA, c.CertificateSHA256, c.Transport, c.FullSpeed, c.Loop, c.StartTime, c.Disabled, c.Slots, strings.Join(c.Decoders, ",")}
 	}
 	if of(before) != of(want) {
 		return Reconnected

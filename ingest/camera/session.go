@@ -51,7 +51,7 @@ func newSession(c *Camera, settings ingest.Camera, attempts int, reason ingest.E
 		progress: progress{deadlines: c.cfg.Deadlines, start: ingest.Now().Mono},
 	}
 	cfg := decode.Config{
-		Rate: settings.AnalysisRate, QueueBytes: c.cfg.QueueBytes, SkipNonReference: settings.SkipNonReference, Budget: c.cfg.Decodes,
+		Rate: settings.AnalysisRate, QueueBytes: c.cfg.QueueBytes, Budget: c.cfg.Decodes,
 		Decoders: settings.Decoders, Open: c.cfg.Engine, Chosen: c.choose,
 	}
 	if s.file && settings.FullSpeed {
@@ -365,6 +365,13 @@ func (s *session) Decoded(f ingest.Frame) {
 		s.news()
 	}
 	s.progress.reach(ingest.StageFrames, mono)
+}
+
+// Skipped is part of decode.Output: nothing is wrong with a stream that is not decoded on purpose.
+func (s *session) Skipped() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.reach(ingest.StageFrames, ingest.Now().Mono)
 }
 
 // FormatChanged is part of decode.Output.

@@ -24,6 +24,8 @@ type Stamp struct {
 type Output interface {
 	// Decoded is told of every decoded picture, chosen or not.
 	Decoded(f ingest.Frame)
+	// Skipped says that a unit was not decoded because its picture would not be chosen.
+	Skipped()
 	// Frame is given the chosen ones. The picture is valid until it returns.
 	Frame(ctx context.Context, f ingest.Frame, p *av.Picture)
 	// FormatChanged says that pictures have another size than the epoch they came in with began with,
@@ -41,8 +43,6 @@ type Config struct {
 	Threads int
 	// Throughput uses the threads for several pictures at once, which holds pictures back: files.
 	Throughput bool
-	// SkipNonReference leaves out pictures no other refers to, when they would not be chosen.
-	SkipNonReference bool
 	// Decoders in order of preference: Software and names of libavutil's accelerations; empty: Software.
 	Decoders []string
 	// Retry is how long to do without a preferred decoder that failed; 0: 10 min.
@@ -83,7 +83,8 @@ type Decoder struct {
 	}
 	cpu    atomic.Int64 // of Counts.CPU
 	latest latest
-	held   atomic.Bool // a place of the budget
+	held   atomic.Bool  // a place of the budget
+	asked  atomic.Int64 // mono when somebody last wanted the newest picture
 }
 
 // New returns a decoder; Run makes it work.
@@ -193,7 +194,9 @@ type worker struct {
 	choice  choice
 	codec   ingest.Codec
 	sampler sampler
-	synced  bool // a keyframe has been sent since the decoder was opened
+	groups  groups
+	fresh   time.Time // capture of the newest keyframe decoded while others are skipped
+	synced  bool      // a keyframe has been sent since the decoder was opened
 	tainted bool
 
 	next    int64
@@ -228,6 +231,11 @@ func (w *worker) unit(ctx context.Context, u Unit) error {
 			return err
 		}
 	}
+	if w.skips(u) {
+		w.d.counts.unsampled.Add(1)
+		w.d.out.Skipped()
+		return nil
+	}
 	switch {
 	case u.Keyframe:
 		w.synced, w.tainted = true, u.Damaged
@@ -237,9 +245,7 @@ func (w *worker) unit(ctx context.Context, u Unit) error {
 	default:
 		w.tainted = w.tainted || u.Lost || u.Damaged
 	}
-	if w.d.cfg.SkipNonReference {
-		w.dec.SetSkipNonReference(!u.Keyframe && !w.sampler.wants(u.Stamp.Capture))
-	}
+	w.dec.SetSkipNonReference(!u.Keyframe && !w.wanted(u))
 	pts := w.next
 	w.next++
 	data := u.Data

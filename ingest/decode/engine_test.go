@@ -46,6 +46,8 @@ type sink struct {
 
 func (s *sink) Decoded(ingest.Frame) {}
 
+func (s *sink) Skipped() {}
+
 func (s *sink) FormatChanged(old *ingest.Epoch, _ image.Point) *ingest.Epoch { return old }
 
 func (s *sink) Frame(_ context.Context, f ingest.Frame, _ *av.Picture) {

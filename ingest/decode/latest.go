@@ -48,6 +48,7 @@ var ErrNoPicture = errors.New("no picture has been decoded yet")
 
 // LatestFrame tells which picture Latest would copy.
 func (d *Decoder) LatestFrame() (ingest.Frame, error) {
+	d.asked.Store(int64(ingest.Now().Mono))
 	d.latest.mu.Lock()
 	defer d.latest.mu.Unlock()
 	if d.latest.frame.Epoch == nil || d.latest.closed {

@@ -196,6 +196,9 @@ func (l *look) AccessUnit(au ingest.AccessUnit) {
 // Decoded is part of decode.Output.
 func (l *look) Decoded(ingest.Frame) {}
 
+// Skipped is part of decode.Output.
+func (l *look) Skipped() {}
+
 // FormatChanged is part of decode.Output.
 func (l *look) FormatChanged(old *ingest.Epoch, _ image.Point) *ingest.Epoch {
 	return &ingest.Epoch{ID: "probe", Origin: old.Origin}

@@ -7,13 +7,17 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest/sidecar"
 	"github.com/vedette/vedette/internal/rtsptest"
 )
 
-var flaps = flag.Int("flaps", 6, "rounds of TestFlappingCamerasCostNothingThatGrows")
+var (
+	flaps = flag.Int("flaps", 6, "least rounds of TestFlappingCamerasCostNothingThatGrows")
+	soak  = flag.Duration("soak", 0, "how long TestFlappingCamerasCostNothingThatGrows goes on, printing slopes; 0: the least rounds, and nothing printed")
+)
 
 // descriptors counts what this process has open.
 func descriptors(t *testing.T) int {
@@ -77,6 +81,11 @@ func TestCamerasComeAndGoUnderLoadWithoutALeak(t *testing.T) {
 		return all
 	})
 	r.set()
+	for i, cam := range cams {
+		if _, all, most := cam.Sessions(); most > 1 {
+			t.Errorf("camera %d: %d of %d sessions at once", i, most, all)
+		}
+	}
 	for _, cam := range cams {
 		for open, _, _ := cam.Sessions(); open > 0; open, _, _ = cam.Sessions() {
 			runtime.Gosched()
@@ -91,7 +100,7 @@ func TestCamerasComeAndGoUnderLoadWithoutALeak(t *testing.T) {
 }
 
 // Sixteen cameras lose their connections over and over; what the process holds after the first rounds it holds
-// after the last.
+// after the last. `make soak-ingest` lets it go on for hours and prints what grew by the hour.
 func TestFlappingCamerasCostNothingThatGrows(t *testing.T) {
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
 	w := newWard(t)
@@ -102,7 +111,7 @@ func TestFlappingCamerasCostNothingThatGrows(t *testing.T) {
 		patients = append(patients, w.admit(&ingestv1.Camera{Name: fmt.Sprintf("camera %d", i), Address: cams[i].Address(), PreRollBytes: 64 << 10}))
 	}
 	epochs := make([]string, len(cams))
-	round := func(n int) (goroutines, files, memory int) {
+	round := func(n int) held {
 		for _, cam := range cams {
 			if n > 0 {
 				cam.Kick()
@@ -117,18 +126,73 @@ func TestFlappingCamerasCostNothingThatGrows(t *testing.T) {
 				t.Fatalf("round %d: camera %d did not come back", n, i)
 			}
 		}
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return runtime.NumGoroutine(), descriptors(t), int(m.HeapInuse >> 20)
+		for i, cam := range cams {
+			if _, _, most := cam.Sessions(); most > 1 {
+				t.Errorf("round %d: %d sessions at once on camera %d", n, most, i)
+			}
+		}
+		return holding(t)
 	}
 	round(0)
-	goroutines, files, memory := round(1)
-	for n := range *flaps {
-		g, f, m := round(n + 2)
+	first, begun := round(1), time.Now()
+	samples := []held{first}
+	for n := 2; n < *flaps+2 || time.Since(begun) < *soak; n++ {
+		h := round(n)
+		samples = append(samples, h)
 		// A camera on its way from one session to the next holds a few more, or a few less.
-		if g > goroutines+80 || f > files+48 || m > memory+16 {
-			t.Errorf("round %d: %d goroutines, %d descriptors, %d MB; the first had %d, %d, %d", n, g, f, m, goroutines, files, memory)
+		if h.goroutines > first.goroutines+80 || h.descriptors > first.descriptors+48 || h.heap > first.heap+16 {
+			t.Errorf("round %d: %+v; the first held %+v", n, h, first)
 		}
 	}
+	if *soak == 0 {
+		return
+	}
+	say("soak.rounds", float64(len(samples)), "rounds", ">=", 10)
+	say("soak.reconnections", float64(16*len(samples)), "sessions", ">=", 160)
+	// The first quarter is what a process grows to by itself.
+	late := samples[len(samples)/4:]
+	for _, m := range []struct {
+		what, unit string
+		of         func(held) float64
+		budget     float64
+	}{
+		{"resident", "MB_per_hour", func(h held) float64 { return h.resident }, 2},
+		{"heap", "MB_per_hour", func(h held) float64 { return h.heap }, 1},
+		{"goroutines", "per_hour", func(h held) float64 { return float64(h.goroutines) }, 8},
+		{"descriptors", "per_hour", func(h held) float64 { return float64(h.descriptors) }, 4},
+	} {
+		say("soak.slope."+m.what, slope(late, m.of), m.unit, "<=", m.budget)
+	}
+}
+
+// held is what the process holds at a moment.
+type held struct {
+	at                      time.Time
+	goroutines, descriptors int
+	heap, resident          float64 // MB
+}
+
+func holding(t *testing.T) held {
+	t.Helper()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	rss, err := resident(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held{at: time.Now(), goroutines: runtime.NumGoroutine(), descriptors: descriptors(t), heap: float64(m.HeapInuse) / 1e6, resident: rss}
+}
+
+// slope is how fast a value grows by the hour: the line of least squares through the samples.
+func slope(samples []held, of func(held) float64) float64 {
+	var n, sx, sy, sxx, sxy float64
+	for _, s := range samples {
+		x, y := s.at.Sub(samples[0].at).Hours(), of(s)
+		n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
+	}
+	if d := n*sxx - sx*sx; d != 0 {
+		return (n*sxy - sx*sy) / d
+	}
+	return 0
 }

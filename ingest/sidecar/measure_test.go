@@ -51,6 +51,7 @@ func TestMeasure(t *testing.T) {
 			func() error { return render(t.Context(), path, c.width, c.height, c.frames) },
 			func() error { return b.throughput(t.Context(), c.name, path, c.frames) },
 			func() error { return b.live(t.Context(), c.name, path, c.memory) },
+			func() error { return b.skipped(t.Context(), c.name, c.width, c.height, c.frames) },
 			func() error { return b.gated(t.Context(), c.name, c.width, c.height, c.frames) },
 		} {
 			if err := step(); err != nil {
@@ -75,9 +76,12 @@ func render(ctx context.Context, path string, w, h, frames int) error {
 	return encode(ctx, path, fmt.Sprintf("testsrc2=size=%dx%d:rate=25,noise=alls=8:allf=t", w, h), w*h*2, frames)
 }
 
-func encode(ctx context.Context, path, source string, rate, frames int) error {
-	out, err := exec.CommandContext(ctx, "ffmpeg", "-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", source,
-		"-frames:v", strconv.Itoa(frames), "-c:v", "libx264", "-preset", "veryfast", "-b:v", strconv.Itoa(rate), "-bf", "0", "-g", "50", "-pix_fmt", "yuv420p", path).CombinedOutput()
+func encode(ctx context.Context, path, source string, rate, frames int, extra ...string) error {
+	args := []string{
+		"-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", source, "-frames:v", strconv.Itoa(frames), "-c:v", "libx264", "-preset", "veryfast",
+		"-b:v", strconv.Itoa(rate), "-bf", "0", "-g", "50", "-pix_fmt", "yuv420p",
+	}
+	out, err := exec.CommandContext(ctx, "ffmpeg", append(append(args, extra...), path)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("render: %w: %s", err, out)
 	}
@@ -167,6 +171,39 @@ func (b *bench) play(ctx context.Context, c *ingestv1.Camera) (time.Duration, in
 	err = <-done
 	took, werr := s.stop()
 	return took, seen, errors.Join(err, werr)
+}
+
+// skipped compares the sidecar's processor time at an analysis rate with that of every frame: what is saved where
+// pictures no other refers to, or all but keyframes, need not be decoded.
+func (b *bench) skipped(ctx context.Context, name string, w, h, frames int) error {
+	for _, c := range []struct {
+		what   string
+		rate   float64
+		extra  []string
+		budget float64
+	}{
+		{"non_reference", 5, []string{"-bf", "2"}, 0.9},
+		{"all_but_keyframes", 0.5, nil, 0.25},
+	} {
+		path := filepath.Join(b.dir, name+"-"+c.what+".mp4")
+		if err := encode(ctx, path, fmt.Sprintf("testsrc2=size=%dx%d:rate=25,noise=alls=8:allf=t", w, h), w*h*2, frames, c.extra...); err != nil {
+			return err
+		}
+		all, some := time.Hour, time.Hour
+		for range 3 {
+			took, _, err := b.play(ctx, &ingestv1.Camera{Address: "file:" + path})
+			if err != nil {
+				return err
+			}
+			all = min(all, took)
+			if took, _, err = b.play(ctx, &ingestv1.Camera{Address: "file:" + path, AnalysisRate: c.rate}); err != nil {
+				return err
+			}
+			some = min(some, took)
+		}
+		say("ingest.skip."+name+"."+c.what, some.Seconds()/all.Seconds(), "ratio_to_every_frame", "<=", c.budget)
+	}
+	return nil
 }
 
 // gated compares the sidecar's processor time with and without a motion gate on a noisy picture in which nothing

@@ -186,8 +186,9 @@ func (c *Camera) Switch(on bool) {
 func (c *Camera) Kick() {
 	c.mu.Lock()
 	var conns []*gortsplib.ServerConn
-	for _, conn := range c.sessions {
+	for session, conn := range c.sessions {
 		conns = append(conns, conn)
+		delete(c.sessions, session) // the server tells of its end a moment later
 	}
 	c.mu.Unlock()
 	for _, conn := range conns {

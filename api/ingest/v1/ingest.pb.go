@@ -1467,9 +1467,7 @@ type Camera struct {
 	Decoders []string `protobuf:"bytes,13,rep,name=decoders,proto3" json:"decoders,omitempty"`
 	// Absent: no gate, every sampled frame is announced.
 	MotionGate *MotionGate `protobuf:"bytes,14,opt,name=motion_gate,json=motionGate,proto3" json:"motion_gate,omitempty"`
-	// Skip pictures no other picture refers to when they would not be analysed anyway.
-	SkipNonReference bool      `protobuf:"varint,15,opt,name=skip_non_reference,json=skipNonReference,proto3" json:"skip_non_reference,omitempty"`
-	Isolation        Isolation `protobuf:"varint,30,opt,name=isolation,proto3,enum=vedette.ingest.v1.Isolation" json:"isolation,omitempty"`
+	Isolation  Isolation   `protobuf:"varint,30,opt,name=isolation,proto3,enum=vedette.ingest.v1.Isolation" json:"isolation,omitempty"`
 	// A second, larger stream of the same camera behind the same credentials: rtsp:// or rtsps://; empty: none. It is
 	// never decoded, but for single pictures, and connected while somebody watches it or asks for pictures.
 	MainAddress string `protobuf:"bytes,50,opt,name=main_address,json=mainAddress,proto3" json:"main_address,omitempty"`
@@ -1605,13 +1603,6 @@ func (x *Camera) GetMotionGate() *MotionGate {
 		return x.MotionGate
 	}
 	return nil
-}
-
-func (x *Camera) GetSkipNonReference() bool {
-	if x != nil {
-		return x.SkipNonReference
-	}
-	return false
 }
 
 func (x *Camera) GetIsolation() Isolation {
@@ -4295,7 +4286,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\acameras\x18\x02 \x03(\v2\x19.vedette.ingest.v1.CameraR\acameras\"?\n" +
 	"\n" +
 	"OpenCamera\x121\n" +
-	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\xd1\x05\n" +
+	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\xa9\x05\n" +
 	"\x06Camera\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -4312,11 +4303,10 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x0epre_roll_bytes\x18\f \x01(\x03R\fpreRollBytes\x12\x1a\n" +
 	"\bdecoders\x18\r \x03(\tR\bdecoders\x12>\n" +
 	"\vmotion_gate\x18\x0e \x01(\v2\x1d.vedette.ingest.v1.MotionGateR\n" +
-	"motionGate\x12,\n" +
-	"\x12skip_non_reference\x18\x0f \x01(\bR\x10skipNonReference\x12:\n" +
+	"motionGate\x12:\n" +
 	"\tisolation\x18\x1e \x01(\x0e2\x1c.vedette.ingest.v1.IsolationR\tisolation\x12!\n" +
 	"\fmain_address\x182 \x01(\tR\vmainAddress\x12\x1b\n" +
-	"\tkeep_main\x183 \x01(\bR\bkeepMain\"K\n" +
+	"\tkeep_main\x183 \x01(\bR\bkeepMainJ\x04\b\x0f\x10\x10\"K\n" +
 	"\x03Tls\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\tR\x05caPem\x12-\n" +
 	"\x12certificate_sha256\x18\x02 \x01(\tR\x11certificateSha256\"?\n" +
