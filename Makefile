@@ -162,6 +162,9 @@ bench-infer: build deps-test ## the inference server against bare echoes
 bench-ingest: deps-test ## decoding against ffmpeg, latency and memory
 	$(call measure,./ingest/sidecar)
 
+.PHONY: many
+many: ## register CAMERAS (default 10000) and list them
+	@go test -count=1 -v -timeout 0 -run TestManyCameras ./appliance/api -args -many $(or $(CAMERAS),10000) | grep -E '^(---|ok|FAIL)'
 .PHONY: bench-cameras churn
 bench-cameras: build deps-test ## what CAMERAS=1,2,4,8,16,32 cost; SIZES, CODECS, GATES, DETECTORS, WINDOW narrow it down (all: an hour)
 	@go test -count=1 -v -timeout 0 -run 'TestBench(Cameras|Neighbours)' ./cmd/vedette -args -cameras $(or $(CAMERAS),1,2,4,8,16,32) \

@@ -28,7 +28,9 @@ import (
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/api"
 	"github.com/vedette/vedette/appliance/cameras"
+	"github.com/vedette/vedette/appliance/rulebook"
 	"github.com/vedette/vedette/appliance/secret"
+	"github.com/vedette/vedette/appliance/sinks"
 	"github.com/vedette/vedette/store"
 )
 
@@ -101,6 +103,7 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 	server := api.New(api.Config{
 		Store: b.store, Cameras: b.cameras, Pictures: pictures, Visitors: visitors, HTTP: web, GRPC: rpc, Local: local,
 		System: func() *vedettev1.System { return &vedettev1.System{Version: "test"} },
+		Rules:  rulebook.New(rulebook.Config{Store: b.store, Cameras: b.cameras}), Sinks: sinks.New(sinks.Config{Store: b.store, Secrets: secrets}),
 	})
 	wg.Go(func() {
 		if err := server.Run(ctx); err != nil {

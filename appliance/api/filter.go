@@ -30,7 +30,33 @@ type condition struct {
 	at        int32 // byte offset of the field, from 0
 }
 
-const maxFilter = 4096
+const (
+	maxFilter = 4096
+	// maxNesting bounds what the parser does for a filter: it takes time that grows with the square of the nesting.
+	maxNesting = 16
+)
+
+// tooDeep tells where parentheses outside of texts are nested too deeply; -1: nowhere.
+func tooDeep(filter string) int {
+	depth, quote := 0, byte(0)
+	for i := range len(filter) {
+		switch c := filter[i]; {
+		case quote != 0:
+			if c == quote { // an escaped one ends it too early, which lets parentheses of a text count
+				quote = 0
+			}
+		case c == ')':
+			depth = max(0, depth-1)
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '(':
+			if depth++; depth > maxNesting {
+				return i
+			}
+		}
+	}
+	return -1
+}
 
 // applyFilter puts a filter's conditions into the query. Every error is for the filter's author.
 func applyFilter(q *store.Query, filter string, fields map[string]field) error {
@@ -39,6 +65,9 @@ func applyFilter(q *store.Query, filter string, fields map[string]field) error {
 	}
 	if len(filter) > maxFilter {
 		return invalid("filter", "%d bytes, at most %d", len(filter), maxFilter)
+	}
+	if at := tooDeep(filter); at >= 0 {
+		return invalid("filter", "at character %d: more than %d parentheses within each other", at+1, maxNesting)
 	}
 	var parser filtering.Parser
 	parser.Init(filter)
