@@ -2,11 +2,14 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"math"
+	"strings"
 	"testing"
 
+	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
 )
@@ -111,9 +114,39 @@ func TestPoolOfSharedMemory(t *testing.T) {
 		if got := tensor.Float32s(s.Bytes[64:72]); got[0] != float32(i) || got[1] != 7 {
 			t.Errorf("slot %d: got %v", i, got)
 		}
+	}
+	if err := pool.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "2 slots are still borrowed") {
+		t.Errorf("got %v", err)
+	}
+	// A server that was started anew has forgotten the memory.
+	if _, err := g.SystemSharedMemoryUnregister(t.Context(), &inference.SystemSharedMemoryUnregisterRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() error {
+		_, err := g.Infer(t.Context(), &v2client.Request{Model: "plain", Inputs: []v2client.Input{slots[1].Input("INPUT0", tensor.FP32, []int64{1, 2}, 8)}})
+		return err
+	}
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "Unable to find shared memory region") {
+		t.Errorf("got %v", err)
+	}
+	if err := pool.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	full, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := pool.Get(full); !errors.Is(err, context.Canceled) {
+		t.Errorf("a third of two slots: %v", err)
+	}
+	for _, s := range slots {
 		s.Release()
 	}
 	if err := pool.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+	if _, err := v2client.NewPool(t.Context(), g, 1<<40, 1<<40); err == nil {
+		t.Error("a pool larger than memory was made")
 	}
 }

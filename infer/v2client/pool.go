@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -13,9 +14,10 @@ import (
 	"github.com/vedette/vedette/infer/tensor"
 )
 
-// Pool is shared memory that a client and a server on one machine both see, divided into slots of equal size.
-// A slot is borrowed, filled, named in a request instead of being sent, and given back when the answer is
-// there. Safe for concurrent use.
+// Pool is shared memory that a client and a server on one machine both see, divided into a ring of slots of equal
+// size. A slot is borrowed, filled with tensors, named in a request instead of being sent, and given back when the
+// answer, which may be in the slot too, has been read. The slot that was given back first is lent first. Neither
+// side copies anything. Safe for concurrent use.
 type Pool struct {
 	client *Client
 	name   string
@@ -27,7 +29,7 @@ type Pool struct {
 
 // Slot is a borrowed part of a Pool.
 type Slot struct {
-	// Bytes is the shared memory itself.
+	// Bytes is the shared memory itself; nil after Release.
 	Bytes []byte
 
 	pool  *Pool
@@ -40,8 +42,8 @@ const page = 4096
 // NewPool makes shared memory of so many slots of at least size bytes, and registers it with the server. The
 // server must run on this machine and allow it.
 func NewPool(ctx context.Context, c *Client, slots, size int) (*Pool, error) {
-	if slots < 1 || size < 1 {
-		return nil, fmt.Errorf("make a pool of %d slots of %d bytes: both must be at least 1", slots, size)
+	if slots < 1 || size < 1 || size > math.MaxInt-page || (size+page)/page > math.MaxInt/page/slots {
+		return nil, fmt.Errorf("make a pool of %d slots of %d bytes: both must be at least 1, and fit memory", slots, size)
 	}
 	size = (size + page - 1) / page * page
 	name := "vedette-" + rand.Text()
@@ -49,17 +51,26 @@ func NewPool(ctx context.Context, c *Client, slots, size int) (*Pool, error) {
 	if err := p.create(slots * size); err != nil {
 		return nil, fmt.Errorf("make shared memory %s: %w", p.file, err)
 	}
-	_, err := c.SystemSharedMemoryRegister(ctx, &inference.SystemSharedMemoryRegisterRequest{
-		Name: name, Key: "/" + name, ByteSize: uint64(slots * size),
-	})
-	if err != nil {
+	if err := p.Register(ctx); err != nil {
 		p.remove()
-		return nil, fmt.Errorf("register shared memory: %w", err)
+		return nil, err
 	}
 	for i := range slots {
 		p.free <- i
 	}
 	return p, nil
+}
+
+// Register makes the memory known to the server once more, after the server was started anew; requests then fail with
+// "Unable to find shared memory region".
+func (p *Pool) Register(ctx context.Context) error {
+	_, err := p.client.SystemSharedMemoryRegister(ctx, &inference.SystemSharedMemoryRegisterRequest{
+		Name: p.name, Key: "/" + p.name, ByteSize: uint64(len(p.mem)),
+	})
+	if err != nil {
+		return fmt.Errorf("register shared memory: %w", err)
+	}
+	return nil
 }
 
 func (p *Pool) create(size int) error {
@@ -68,15 +79,14 @@ func (p *Pool) create(size int) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	if err := f.Truncate(int64(size)); err != nil {
-		_ = os.Remove(p.file)
-		return err
+	// All of it now, so that too little of it is an error here and no fault when it is written.
+	if err = unix.Fallocate(int(f.Fd()), 0, 0, int64(size)); err == nil {
+		p.mem, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
-	if p.mem, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if err != nil {
 		_ = os.Remove(p.file)
-		return err
 	}
-	return nil
+	return err
 }
 
 func (p *Pool) remove() {
@@ -95,12 +105,16 @@ func (p *Pool) Get(ctx context.Context) (*Slot, error) {
 	}
 }
 
-// Close takes the memory back from the server and frees it. Every slot must have been given back.
+// Close takes the memory back from the server and frees it. While slots are borrowed it is an error and changes
+// nothing.
 func (p *Pool) Close(ctx context.Context) error {
-	defer p.remove()
 	if n := cap(p.free) - len(p.free); n > 0 {
 		return fmt.Errorf("free shared memory: %d slots are still borrowed", n)
 	}
+	for range cap(p.free) {
+		<-p.free // nobody gets one any more
+	}
+	defer p.remove()
 	_, err := p.client.SystemSharedMemoryUnregister(ctx, &inference.SystemSharedMemoryUnregisterRequest{Name: p.name})
 	return err
 }
@@ -117,6 +131,9 @@ func (s *Slot) Input(name string, t tensor.DataType, shape []int64, size int) In
 
 // Release gives the slot back, exactly once.
 func (s *Slot) Release() {
+	if s.Bytes == nil {
+		panic("v2client: slot released twice")
+	}
 	s.Bytes = nil
 	s.pool.free <- s.index
 }

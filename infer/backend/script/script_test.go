@@ -298,7 +298,7 @@ func crop(t *testing.T) func(context.Context, *infer.Request) (*infer.Response, 
 }
 
 func TestX8TheExampleClassifiesEveryBox(t *testing.T) {
-	dir := filepath.Join("testdata", "classify")
+	dir := filepath.Join("..", "..", "..", "docs", "examples", "script", "models", "classify")
 	config, err := os.ReadFile(filepath.Join(dir, "config.pbtxt"))
 	if err != nil {
 		t.Fatal(err)
