@@ -14,6 +14,7 @@ import (
 
 // define names every flag.
 func (p *parser) define() {
+	p.set.Func(configFile, "YAML `file` of flags by their names; the command line wins", func(string) error { return nil }) // see readFile
 	p.defineModels()
 	p.defineListeners()
 	p.defineWatching()
@@ -195,6 +196,11 @@ func (p *parser) defineWatching() {
 	f.Func("metrics-interval-ms", "`ms` between measurements of the machine (2000)", milliseconds(&c.MetricsOptions.Interval))
 	f.Func("metrics-config", "`key=value`: counter_latencies, histogram_latencies, summary_latencies, summary_quantiles", p.metricsConfig)
 	f.Func("trace-config", "`key=value`: level, rate, count, or triton,file= and triton,log-frequency=", p.traceConfig)
+	for flag, key := range map[string]string{
+		"trace-file": "file", "trace-level": "level", "trace-rate": "rate", "trace-count": "count", "trace-log-frequency": "log-frequency",
+	} {
+		f.Func(flag, "`value` of trace-config's "+key+", by its old name", func(s string) error { return p.traceConfig(key + "=" + s) })
+	}
 	p.bool(&p.logInfo, "log-info", true, "log information")
 	p.bool(&p.logWarning, "log-warning", true, "log warnings")
 	p.bool(&p.logError, "log-error", true, "log errors")
@@ -289,7 +295,7 @@ func (p *parser) defineIgnored() {
 			return nil
 		})
 	}
-	for _, name := range []string{"reuse-http-port", "reuse-grpc-port", "enable-peer-access"} {
+	for _, name := range []string{"reuse-http-port", "reuse-grpc-port", "enable-peer-access", "allow-vertex-ai", "allow-sagemaker"} {
 		p.set.BoolFunc(name, "accepted, without effect here", func(s string) error {
 			if on, err := parseBool(s); err != nil || !on {
 				return err

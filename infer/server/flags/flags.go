@@ -70,6 +70,9 @@ func Parse(args []string, env func(string) string) (cfg server.Config, logFile s
 		}
 		return server.Config{}, "", nil, &UsageError{err, text}
 	}
+	if err := p.readFile(args); err != nil {
+		return fail(err)
+	}
 	if err := p.set.Parse(joinBooleans(p.set, args)); err != nil {
 		return fail(err)
 	}
