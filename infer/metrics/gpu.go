@@ -16,9 +16,46 @@ type gpu struct {
 	mu     sync.Mutex
 	opened bool
 	absent bool
+	uuids  map[int32]string  // by device number
+	spent  map[string]uint64 // energy of a device in mJ when it was first asked
 }
 
-func newGPU(cfg Config) *gpu { return &gpu{lib: nvml.New(), once: once{logger: cfg.Logger}} }
+func newGPU(lib nvml.Interface, cfg Config) *gpu {
+	return &gpu{lib: lib, once: once{logger: cfg.Logger}, uuids: make(map[int32]string), spent: make(map[string]uint64)}
+}
+
+// uuid names a device; empty where there is none.
+func (g *gpu) uuid(number int32) string {
+	if !g.open() {
+		return ""
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known, ok := g.uuids[number]; ok {
+		return known
+	}
+	d, ret := g.lib.DeviceGetHandleByIndex(int(number))
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return ""
+	}
+	uuid, ret := d.GetUUID()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return ""
+	}
+	g.uuids[number] = uuid
+	return uuid
+}
+
+// since is a device's energy since it was first asked.
+func (g *gpu) since(uuid string, energy uint64) uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	first, ok := g.spent[uuid]
+	if !ok || energy < first { // the driver counts anew after it was loaded again
+		g.spent[uuid], first = energy, energy
+	}
+	return energy - first
+}
 
 func (*gpu) Describe(chan<- *prometheus.Desc) {}
 
@@ -53,7 +90,7 @@ func (g *gpu) Collect(ch chan<- prometheus.Metric) {
 	}
 	for i := range n {
 		if d, ret := g.lib.DeviceGetHandleByIndex(i); errors.Is(ret, nvml.SUCCESS) {
-			device(ch, d)
+			g.device(ch, d)
 		} else {
 			g.once.warn("GPU", ret)
 		}
@@ -61,7 +98,7 @@ func (g *gpu) Collect(ch chan<- prometheus.Metric) {
 }
 
 // device tells what one GPU can say; not every one can say everything.
-func device(ch chan<- prometheus.Metric, d nvml.Device) {
+func (g *gpu) device(ch chan<- prometheus.Metric, d nvml.Device) {
 	uuid, ret := d.GetUUID()
 	if !errors.Is(ret, nvml.SUCCESS) {
 		return
@@ -81,5 +118,5 @@ func device(ch chan<- prometheus.Metric, d nvml.Device) {
 	p, ret = d.GetPowerManagementLimit()
 	tell("nv_gpu_power_limit", "GPU power management limit in watts", true, float64(p)/1000, ret)
 	e, ret := d.GetTotalEnergyConsumption()
-	tell("nv_energy_consumption", "GPU energy consumption in joules since the Triton Server started", false, float64(e)/1000, ret)
+	tell("nv_energy_consumption", "GPU energy consumption in joules since the Triton Server started", false, float64(g.since(uuid, e))/1000, ret)
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -44,7 +45,9 @@ type Config struct {
 }
 
 // Handler serves the metrics.
-func Handler(cfg Config) http.Handler {
+func Handler(cfg Config) http.Handler { return handler(cfg, nvml.New()) }
+
+func handler(cfg Config, lib nvml.Interface) http.Handler {
 	if cfg.Interval <= 0 {
 		cfg.Interval = 2 * time.Second
 	}
@@ -54,9 +57,10 @@ func Handler(cfg Config) http.Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	devices := newGPU(lib, cfg)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
-		&models{cfg: cfg},
+		&models{cfg: cfg, gpu: devices},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -70,7 +74,7 @@ func Handler(cfg Config) http.Handler {
 		reg.MustRegister(newCPU(cfg))
 	}
 	if !cfg.NoGPU {
-		reg.MustRegister(newGPU(cfg))
+		reg.MustRegister(devices)
 	}
 	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)})
 }
@@ -118,13 +122,21 @@ var caches = []family{
 
 // models collects the counters of models. Their labels depend on their configurations, so that nothing can be
 // described beforehand.
-type models struct{ cfg Config }
+type models struct {
+	cfg Config
+	gpu *gpu
+}
 
 func (*models) Describe(chan<- *prometheus.Desc) {}
 
 func (m *models) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range m.cfg.Models() {
 		l := labels(&s)
+		if len(s.GPUs) == 1 { // counters are a version's: they cannot be divided over devices
+			if uuid := m.gpu.uuid(s.GPUs[0]); uuid != "" {
+				l["gpu_uuid"] = uuid
+			}
+		}
 		tell := func(list []family) {
 			for _, f := range list {
 				emit(ch, f, l, f.value(&s))
