@@ -24,6 +24,24 @@ func newGPU(lib nvml.Interface, cfg Config) *gpu {
 	return &gpu{lib: lib, once: once{logger: cfg.Logger}, uuids: make(map[int32]string), spent: make(map[string]uint64)}
 }
 
+// GPUs are the numbers of the NVIDIA devices there are, as their driver counts them.
+func GPUs() []int32 { return numbers(nvml.New()) }
+
+func numbers(lib nvml.Interface) []int32 {
+	if !errors.Is(lib.Init(), nvml.SUCCESS) {
+		return nil
+	}
+	n, ret := lib.DeviceGetCount()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return nil
+	}
+	var out []int32
+	for i := range n {
+		out = append(out, int32(i))
+	}
+	return out
+}
+
 // uuid names a device; empty where there is none.
 func (g *gpu) uuid(number int32) string {
 	if !g.open() {

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,9 @@ func TestX2GPUsAreToldByTheirUUIDs(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		return w.Body.String()
 	}
+	if got := numbers(driver(&energy)); !slices.Equal(got, []int32{0, 1}) {
+		t.Errorf("got the devices %v", got)
+	}
 	first := scrape()
 	energy += 2500
 	got := scrape()
@@ -80,6 +84,10 @@ func TestX2AMachineWithoutADriverHasNoGPUs(t *testing.T) {
 			asked++
 			return ret
 		}}
+		if got := numbers(lib); got != nil {
+			t.Errorf("%v: got the devices %v", ret, got)
+		}
+		asked = 0
 		h := handler(Config{NoCPU: true, Models: func() []stats.Snapshot { return []stats.Snapshot{{Name: "m", GPUs: []int32{0}}} }}, lib)
 		for range 2 {
 			w := httptest.NewRecorder()

@@ -2,6 +2,8 @@ package server
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/vedette/vedette/infer/backend"
 	"github.com/vedette/vedette/infer/backend/addsub"
@@ -21,8 +23,18 @@ import (
 	"github.com/vedette/vedette/infer/backend/sequence"
 	"github.com/vedette/vedette/infer/backend/square"
 	"github.com/vedette/vedette/infer/backend/stream"
+	"github.com/vedette/vedette/infer/metrics"
 	"github.com/vedette/vedette/infer/tensor"
 )
+
+// gpus are the devices that instances of KIND_GPU can have: those of the machine, if the library is a build that comes
+// with the provider for them. Models that do not say where they run then run there.
+func gpus(library string) []int32 {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(library), "libonnxruntime_providers_cuda.so")); err != nil {
+		return nil
+	}
+	return metrics.GPUs()
+}
 
 // backends are what models can be run by, under the names configurations use.
 func backends(library string, pool *tensor.Pool, streams *stream.Backend, logger *slog.Logger) map[string]backend.Backend {

@@ -111,6 +111,9 @@ func New(cfg Config) (*Server, error) {
 	s.observer.traces = s.traces
 	s.cfg.Repository.Backends = s.observer.observe(s.cfg.Repository.Backends)
 	var err error
+	if s.cfg.Repository.GPUs == nil {
+		s.cfg.Repository.GPUs = gpus(cfg.ONNXRuntime)
+	}
 	if s.repo, err = repository.New(s.cfg.Repository); err != nil {
 		return nil, err
 	}
