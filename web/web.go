@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -127,9 +128,9 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	h.Add("Vary", "Accept-Encoding")
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && a.gzipped != nil {
 		h.Set("Content-Encoding", "gzip")
-		_, _ = w.Write(a.gzipped)
-		return
+		a.plain = a.gzipped
 	}
+	h.Set("Content-Length", strconv.Itoa(len(a.plain)))
 	_, _ = w.Write(a.plain)
 }
 

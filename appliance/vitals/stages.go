@@ -11,10 +11,8 @@ import (
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
 
-// stageNames are the histograms of a frame's way, by camera, and what they measure.
-//
-//nolint:gochecknoglobals // a constant table; Go has no constant maps
-var stageNames = map[string]string{"vedette_inference_seconds": "inference", "vedette_frame_committed_seconds": "arrival to commit"}
+// stageFamily is the histogram of a frame's stages, by camera and stage.
+const stageFamily = "vedette_frame_stage_seconds"
 
 // stages sums the histograms of all cameras and tells what was added since the last call.
 type stages struct {
@@ -39,12 +37,11 @@ func (s *stages) since() []*vedettev1.StageSample {
 	}
 	now := map[string]*histogram{}
 	for _, f := range families {
-		name, known := stageNames[f.GetName()]
-		if !known {
+		if f.GetName() != stageFamily {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			add(now, name, m.GetHistogram())
+			add(now, label(m, "stage"), m.GetHistogram())
 		}
 	}
 	var list []*vedettev1.StageSample

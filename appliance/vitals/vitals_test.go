@@ -42,8 +42,8 @@ func TestSamplesTellOfTheBoxItsProcessesAndItsCameras(t *testing.T) {
 	infer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(inferenceMetrics)) }))
 	defer infer.Close()
 	metrics := prometheus.NewRegistry()
-	infers := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "vedette_inference_seconds", Buckets: []float64{.01, .1, 1}})
-	metrics.MustRegister(infers)
+	stages := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: stageFamily, Buckets: []float64{.01, .1, 1}}, []string{"camera", "stage"})
+	metrics.MustRegister(stages)
 	drops := int64(0)
 	r := New(Config{
 		Dir: t.TempDir(), Store: size(1234), Metrics: metrics, InferMetrics: strings.TrimPrefix(infer.URL, "http://"), Keep: 3,
@@ -59,7 +59,7 @@ func TestSamplesTellOfTheBoxItsProcessesAndItsCameras(t *testing.T) {
 	seen := map[string]int64{}
 	begin := time.Now()
 	for i := range 5 {
-		infers.Observe(0.05)
+		stages.WithLabelValues("door", "infer").Observe(0.05)
 		r.sample(t.Context(), begin.Add(time.Duration(i)*time.Second), 2*time.Second, seen)
 	}
 	s := r.Latest()

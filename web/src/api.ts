@@ -7,7 +7,8 @@ export interface Camera {
   etag?: string;
   displayName?: string;
   source?: { uri?: string; username?: string; passwordSet?: boolean; transport?: string };
-  analysis?: { fps?: number; pipeline?: string; paused?: boolean };
+  analysis?: { fps?: number; pipeline?: string; paused?: boolean; priority?: string; motionGate?: object };
+  recording?: { noPictures?: boolean; clip?: string };
   desiredState?: string;
   status?: CameraStatus;
 }

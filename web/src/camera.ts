@@ -82,6 +82,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   const drops = el("tbody");
   const history = el("tbody");
   const states = el("div");
+  const way = el("abbr", { class: "meaning", tabindex: 0 });
   const buttons = el("div", { class: "buttons" });
   const trouble = el("p", { class: "trouble" });
   const picture = el("div", { class: "picture" }, view.canvas, trouble);
@@ -91,7 +92,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
       view.layers[key] = (e.target as HTMLInputElement).checked;
       view.redraw();
     } }), label);
-  fill(main, el("div", { class: "heading" }, title, badge, age),
+  fill(main, el("div", { class: "heading" }, title, badge, age, way),
     el("div", { class: "columns" },
       el("section", {}, picture, el("div", { class: "layers" }, layer("boxes", "boxes"), layer("ids", "classes and ids"), layer("trails", "trails of 3 s"), layer("rules", "zones and lines"),
         el("button", { type: "button", onclick: () => void picture.requestFullscreen?.() }, "Full screen"), el("a", { class: "button", href: `/v1/${name}/snapshot.jpg`, download: `${id}.jpg` }, "Save picture")),
@@ -159,6 +160,8 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     tick();
   };
   const tick = (): void => {
+    text(way, { whep: "WebRTC", fmp4: "MP4", jpeg: "JPEG" }[view.way]);
+    way.title = { whep: "Live video as the camera sends it, by WebRTC", fmp4: "Live video as the camera sends it, as MP4 over a WebSocket", jpeg: "Single pictures" }[view.way] + (view.why ? ` (${view.why})` : "");
     const old = live.now() - view.shown;
     text(age, Number.isFinite(old) ? `${span(old)} old` : "no picture yet");
     age.classList.toggle("warn", old > ageWarning);

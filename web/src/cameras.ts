@@ -46,6 +46,10 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
   const password = el("input", { name: "password", type: "password", autocomplete: "new-password", placeholder: camera?.source?.passwordSet ? "unchanged" : "" });
   const transport = el("select", { name: "transport" }, ...[["TRANSPORT_UNSPECIFIED", "TCP (safe choice)"], ["TRANSPORT_UDP", "UDP (less delay, loses packets)"]].map(([v, label]) => el("option", { value: v!, selected: camera?.source?.transport === v }, label!)));
   const fps = el("input", { name: "fps", type: "number", min: "0", max: "60", step: "0.5", value: String(camera?.analysis?.fps ?? 5) });
+  const priority = el("select", { name: "priority" }, ...[["PRIORITY_LOW", "low: given up first"], ["PRIORITY_NORMAL", "normal"], ["PRIORITY_HIGH", "high: given up last"]].map(([v, label]) => el("option", { value: v!, selected: (camera?.analysis?.priority || "PRIORITY_UNSPECIFIED").replace("UNSPECIFIED", "NORMAL") === v }, label!)));
+  const gate = el("input", { type: "checkbox", name: "gate", checked: camera?.analysis?.motionGate !== undefined && camera.analysis.motionGate !== null });
+  const pictures = el("input", { type: "checkbox", name: "pictures", checked: !camera?.recording?.noPictures });
+  const clip = el("input", { name: "clip", type: "number", min: "0", max: "30", step: "1", value: String(seconds(camera?.recording?.clip)) });
   const answer = el("div", { class: "answer", role: "status" });
   const found = el("div", { class: "found" });
   const add = el("button", { type: "submit", class: "main" }, camera ? "Save" : "Add");
@@ -107,10 +111,13 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     location.hash = `#/camera/${name}`;
   };
   const save = async (allowOverload = false): Promise<void> => {
-    const body = { ...(camera ? { name: camera.name, etag: camera.etag } : {}), displayName: title.value, source: source(), analysis: { ...camera?.analysis, fps: Number(fps.value) } };
+    const body = {
+      ...(camera ? { name: camera.name, etag: camera.etag } : {}), displayName: title.value, source: source(), analysis: { ...camera?.analysis, fps: Number(fps.value), priority: priority.value, motionGate: gate.checked ? (camera?.analysis?.motionGate ?? {}) : undefined },
+      recording: { noPictures: !pictures.checked, clip: `${Number(clip.value)}s` },
+    };
     add.setAttribute("disabled", "");
     try {
-      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=display_name,source.uri,source.username,source.transport,${password.value ? "source.password," : ""}analysis.fps`, body);
+      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=display_name,source.uri,source.username,source.transport,${password.value ? "source.password," : ""}analysis.fps,analysis.priority,analysis.motion_gate,recording.no_pictures,recording.clip`, body);
       else await ask("POST", `/v1/cameras?cameraId=${encodeURIComponent(id.value)}${allowOverload ? "&allowOverload=true" : ""}`, body);
       note(`${id.value}: saved`);
       done(id.value);
@@ -125,7 +132,9 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
         field("Address", "rtsp:// or rtsps://. User and password in a pasted address move to their fields.", uri), field("User", "", username), field("Password", "Stored encrypted, never shown again.", password), field("Transport", "", transport)),
       el("fieldset", {}, el("legend", {}, "2. Does it answer?"), el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void probe() }, "Test the connection")), answer, found),
       el("fieldset", {}, el("legend", {}, "3. What it is called"),
-        field("Name", "1 to 63 of a-z, 0-9 and -, beginning with a letter. It never changes.", id), field("Title", "What people call it.", title), field("Analysed pictures a second", "5 follows people and cars well; 0: every picture.", fps)),
+        field("Name", "1 to 63 of a-z, 0-9 and -, beginning with a letter. It never changes.", id), field("Title", "What people call it.", title), field("Analysed pictures a second", "5 follows people and cars well; 0: every picture.", fps),
+        el("details", {}, el("summary", {}, "More"), field("Priority", "Which cameras keep their analysis when the box has more to do than it can.", priority), el("label", { class: "check" }, gate, "Analyse only while something moves"), el("label", { class: "check" }, pictures, "Keep the best picture of each track and a picture of each event"),
+          field("Video around events, seconds", "Kept before and after each event of a zone or line, as the camera sends it; 0: none, at most 30.", clip))),
       el("p", { class: "buttons" }, add, el("a", { class: "button", href: camera ? `#/camera/${id.value}` : "#/cameras" }, "Cancel"))));
   (focus ? main.querySelector<HTMLElement>(`[name="${CSS.escape(focus)}"]`) : uri)?.focus();
   return () => undefined;

@@ -59,13 +59,14 @@ class Tile {
     this.root = el("article", { class: "tile", "data-camera": this.id, "aria-label": `Camera ${this.id}` },
       el("div", { class: "picture" }, this.view.canvas, this.trouble),
       el("div", { class: "caption" }, this.title, this.badge, this.age), this.facts);
-    this.off = live.on("frame", (f) => {
-      if (f.camera === camera.name) this.objects = f.observations?.length ?? 0;
+    this.off = live.onFrame(camera.name, (f) => {
+      this.objects = f.observations?.length ?? 0;
     });
     this.update(camera);
   }
 
   update(camera: Camera): void {
+    if (camera === this.camera && this.title.textContent) return;
     this.camera = camera;
     const state = stateOf(camera);
     text(this.title, camera.displayName || this.id);

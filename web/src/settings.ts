@@ -40,7 +40,7 @@ function sessionPart(): HTMLElement {
     location.hash = "#/signin";
   };
   void ask<Session>("GET", "/v1/session").then((s) => {
-    fill(who, s.user ? `Signed in as ${lastPart(s.user)}` : "Looking without a name", ` (${s.role ?? "?"}${s.cameras?.length ? `, for ${s.cameras.map(lastPart).join(", ")}` : ""})${s.expireTime ? `, until ${clockTime(millis(s.expireTime))}` : ""}. `,
+    fill(who, s.user ? `Signed in as ${lastPart(s.user)}` : s.role === "viewer" && live.system?.demo ? "Looking at the demonstration without a name" : "Signed in with a token", ` (${s.role ?? "?"}${s.cameras?.length ? `, for ${s.cameras.map(lastPart).join(", ")}` : ""})${s.expireTime ? `, until ${clockTime(millis(s.expireTime))}` : ""}. `,
       s.role === "admin" ? "" : "To change cameras, zones or models, sign in as someone who may.");
     change.hidden = !s.user;
   }, (e: Refusal) => fill(who, e.message));

@@ -11,7 +11,6 @@ interface Topics {
   events: Event | undefined;
   system: undefined;
   link: undefined;
-  frame: Frame;
   models: Model[];
   timing: Timing;
 }
@@ -31,6 +30,7 @@ class LiveState {
   /** The box's clock minus the browser's, in milliseconds. */
   clockOffset = 0;
 
+  private readonly frames = new Map<string, Set<(f: Frame) => void>>();
   private listeners: { [T in Topic]?: Set<Listener<T>> } = {};
   private source: EventSource | undefined;
   private coming: EventSource | undefined;
@@ -39,6 +39,14 @@ class LiveState {
   /** on calls listener on every change of a topic until the returned function is called. */
   on<T extends Topic>(topic: T, listener: Listener<T>): () => void {
     const set = (this.listeners[topic] ??= new Set() as never) as Set<Listener<T>>;
+    set.add(listener);
+    return () => set.delete(listener);
+  }
+
+  /** onFrame calls listener with what was seen in each analysed picture of a camera. */
+  onFrame(camera: string, listener: (f: Frame) => void): () => void {
+    const set = this.frames.get(camera) ?? new Set();
+    this.frames.set(camera, set);
     set.add(listener);
     return () => set.delete(listener);
   }
@@ -100,7 +108,7 @@ class LiveState {
         if (this.tracks.size > keepTracks) this.tracks.delete(this.tracks.keys().next().value as string);
         this.tell("tracks", undefined);
       }
-      if (m.frame) this.tell("frame", m.frame);
+      if (m.frame) for (const l of this.frames.get(m.frame.camera) ?? []) l(m.frame);
     });
     hear<{ event?: Event; gap?: object }>("events", (m) => {
       if (m.event || m.gap) this.tell("events", m.event);

@@ -66,7 +66,8 @@ export function systemScreen(main: HTMLElement): () => void {
     const times = box.map(seconds);
     const line = (label: string, of: (b: BoxSample) => number | undefined): PlotData["series"][number] => ({ label, values: box.map((b) => of(b) ?? null) });
     const names = [...new Set(box.flatMap((b) => (b.processes ?? []).map((p) => p.name)))].sort();
-    const stages = [...new Set(box.flatMap((b) => (b.stages ?? []).map((s) => s.stage)))];
+    const order = ["receive", "decode", "queue", "prepare", "infer", "boxes", "track", "commit"];
+    const stages = [...new Set(box.flatMap((b) => (b.stages ?? []).map((s) => s.stage)))].sort((a, b) => order.indexOf(a) - order.indexOf(b));
     const gpus = [...new Set(box.flatMap((b) => (b.gpus ?? []).map((g) => g.name)))];
     const stage = (b: BoxSample, name: string) => b.stages?.find((s) => s.stage === name);
     plots.cpu.show({ times, series: [line("box", (b) => 100 * (b.cpu ?? 0)), ...names.map((n) => line(n, (b) => (100 * (b.processes?.find((p) => p.name === n)?.cpu ?? 0)) / (b.processors || 1)))] });

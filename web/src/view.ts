@@ -5,6 +5,7 @@ import type { Frame, Line, Observation, Point, Zone } from "./api";
 import { lastPart, millis } from "./dom";
 import { type Picture, Pictures } from "./pictures";
 import { live } from "./state";
+import { offered, play, type Way } from "./video";
 
 interface Seen { capture: number; observations: Observation[] }
 interface DrawnBox { id: string; class: string; x1: number; y1: number; x2: number; y2: number }
@@ -33,25 +34,73 @@ export class CameraView {
   layers = { boxes: true, ids: true, trails: true, rules: true };
   zones: Zone[] = [];
   lines: Line[] = [];
+  /** How pictures come now, and why not in a better way; live video only when it was asked for. */
+  way: Way = "jpeg";
+  why = "";
 
+  private readonly id: string;
   private pictures: Picture[] = [];
   private seen: Seen[] = [];
   private current: Picture | undefined;
   private readonly offs: (() => void)[];
   private due = 0;
 
-  /** With several views, they share one source of pictures; a view without one opens its own. */
+  /** With several views, they share one source of pictures; a view without one has live video where it can. */
   constructor(camera: string, source?: Pictures) {
     const id = lastPart(camera);
+    this.id = id;
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `Live picture of camera ${id}`);
     this.canvas.dataset.camera = id;
-    const own = source ?? new Pictures(() => ({ cameras: [id], rate: 15, width: 0 }));
-    this.offs = [
-      live.on("frame", (f) => f.camera === camera && this.add(f)),
-      own.on(id, (p) => this.take(p), (trouble) => (this.trouble = trouble)),
-      () => source ?? own.close(),
-    ];
+    this.offs = [live.onFrame(camera, (f) => this.add(f))];
+    if (source) this.offs.push(source.on(id, (p) => this.take(p), (trouble) => (this.trouble = trouble)));
+    else {
+      const closed = new AbortController();
+      this.offs.push(() => closed.abort());
+      void this.video(closed.signal);
+    }
+  }
+
+  /** video shows the camera in the best way that works; a way that gives no picture is not tried again. */
+  private async video(signal: AbortSignal): Promise<void> {
+    const useless = new Set<Way>();
+    while (!signal.aborted) {
+      const { ways, why } = await offered(this.id);
+      const way = ways.find((w) => !useless.has(w)) ?? "jpeg";
+      this.way = way;
+      if (!useless.size) this.why = why;
+      if (way === "jpeg") await this.jpegs(signal);
+      else {
+        let came = false;
+        try {
+          await play(this.id, way, (p) => {
+            came = true;
+            this.take(p);
+          }, signal);
+        } catch (e) {
+          this.why = `${way === "whep" ? "WebRTC" : "MP4"}: ${(e as Error).message}`;
+          if (!came) useless.add(way);
+        }
+      }
+      await new Promise((r) => setTimeout(r, 500));
+    }
+  }
+
+  /** jpegs shows single pictures until the stream is another one: that may give video. */
+  private async jpegs(signal: AbortSignal): Promise<void> {
+    const epoch = (): string | undefined => live.cameras.get(`cameras/${this.id}`)?.status?.streamEpoch;
+    const now = epoch();
+    const own = new Pictures(() => ({ cameras: [this.id], rate: 15, width: 0 }));
+    own.on(this.id, (p) => this.take(p), (trouble) => (this.trouble = trouble));
+    await new Promise<void>((done) => {
+      const off = live.on("cameras", () => epoch() !== now && over());
+      const over = (): void => {
+        off();
+        done();
+      };
+      signal.addEventListener("abort", over);
+    });
+    own.close();
   }
 
   close(): void {
