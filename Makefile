@@ -129,6 +129,7 @@ web: $(WEB_LOCK)/node_modules/.installed ## build the dashboard's assets from we
 	@$(TOOL) esbuild web/src/main.ts --bundle --minify --format=esm --target=es2022 --log-level=warning --outfile=web/dist/app.js
 	@$(TOOL) esbuild web/src/app.css --bundle --minify --log-level=warning --outfile=web/dist/app.css
 	@cp web/src/index.html web/src/icon.svg web/dist/
+	@cp $(WEB_LOCK)/node_modules/uplot/LICENSE web/dist/uplot-license.txt
 
 .PHONY: test-web
 test-web: build deps-test $(WEB_LOCK)/node_modules/.installed ## the dashboard in Chromium against the real appliance with the demo camera

@@ -245,7 +245,13 @@ try {
     const corner = phone.locator('[role=button][aria-label^="Corner 1 of 3"]');
     await corner.waitFor(patience);
     await corner.scrollIntoViewIfNeeded();
-    const from = await corner.boundingBox();
+    // The page moves until the picture has its shape.
+    let from = { x: 0, y: 0 };
+    await until("the corner to stand still", async () => {
+      const before = from;
+      from = await corner.boundingBox();
+      return from && before.x === from.x && before.y === from.y;
+    });
     const [x, y] = [from.x + from.width / 2, from.y + from.height / 2];
     const session = await touch.newCDPSession(phone);
     const finger = (type, points) => session.send("Input.dispatchTouchEvent", { type, touchPoints: points });

@@ -6,7 +6,7 @@ export interface Camera {
   name: string;
   etag?: string;
   displayName?: string;
-  source?: { uri?: string; username?: string; passwordSet?: boolean; transport?: string };
+  source?: { uri?: string; username?: string; passwordSet?: boolean; transport?: string; mainUri?: string };
   analysis?: { fps?: number; pipeline?: string; paused?: boolean; priority?: string; motionGate?: object };
   recording?: { noPictures?: boolean; clip?: string };
   desiredState?: string;

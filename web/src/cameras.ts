@@ -25,13 +25,15 @@ export function takeApart(address: string): { uri: string; username?: string; pa
 
 const field = (label: string, hint: string, input: HTMLElement): HTMLElement => el("label", { class: "field" }, el("span", {}, label), input, hint ? el("small", {}, hint) : null);
 
+interface Discovered { service?: string; manufacturer?: string; model?: string; displayName?: string; streams?: { profile?: string; uri?: string; media?: { codec?: string; width?: number; height?: number; fps?: number } }[]; clockOffset?: string; reason?: string; message?: string }
+
 interface Probe { media?: { codec?: string; width?: number; height?: number; fps?: number }; duration?: string }
 
 /** warnings says what of a stream costs more than it needs to. */
 function warnings(p: Probe): string[] {
   const list: string[] = [];
   const m = p.media ?? {};
-  if ((m.width ?? 0) * (m.height ?? 0) > 1920 * 1080) list.push(`${m.width ?? 0}×${m.height ?? 0} px is more than analysis needs and costs processor time to decode: give the address of the camera's substream, if it has one.`);
+  if ((m.width ?? 0) * (m.height ?? 0) > 1920 * 1080) list.push(`${m.width ?? 0}×${m.height ?? 0} px is more than analysis needs and costs processor time to decode: give the address of the camera's substream here, and this one as the main stream.`);
   if ((m.fps ?? 0) > 30) list.push(`${(m.fps ?? 0).toFixed(0)} pictures a second are decoded, also those that are not analysed: 10 to 15 are enough for the camera's setting.`);
   if (seconds(p.duration) > 4) list.push(`The first picture took ${span(1000 * seconds(p.duration))}: the camera sends keyframes far apart. Set its keyframe interval (GOP) to 1 to 2 seconds.`);
   return list;
@@ -42,6 +44,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
   const id = el("input", { name: "id", pattern: "[a-z][a-z0-9\\-]{0,62}", required: true, value: camera ? lastPart(camera.name) : "", disabled: camera !== undefined, autocomplete: "off", placeholder: "front-door" });
   const title = el("input", { name: "displayName", value: camera?.displayName ?? "", maxlength: 200, autocomplete: "off" });
   const uri = el("input", { name: "uri", required: true, value: camera?.source?.uri ?? "", placeholder: "rtsp://192.0.2.10:554/stream1", autocomplete: "off", spellcheck: "false" });
+  const mainUri = el("input", { name: "mainUri", value: camera?.source?.mainUri ?? "", placeholder: "rtsp://192.0.2.10:554/stream0", autocomplete: "off", spellcheck: "false" });
   const username = el("input", { name: "username", value: camera?.source?.username ?? "", autocomplete: "off" });
   const password = el("input", { name: "password", type: "password", autocomplete: "new-password", placeholder: camera?.source?.passwordSet ? "unchanged" : "" });
   const transport = el("select", { name: "transport" }, ...[["TRANSPORT_UNSPECIFIED", "TCP (safe choice)"], ["TRANSPORT_UDP", "UDP (less delay, loses packets)"]].map(([v, label]) => el("option", { value: v!, selected: camera?.source?.transport === v }, label!)));
@@ -60,7 +63,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     if (parts.username !== undefined) username.value = parts.username;
     if (parts.password) password.value = parts.password;
   });
-  const source = (): object => ({ uri: uri.value, username: username.value, transport: transport.value, ...(password.value ? { password: password.value } : {}) });
+  const source = (): object => ({ uri: uri.value, mainUri: mainUri.value, username: username.value, transport: transport.value, ...(password.value ? { password: password.value } : {}) });
   /** failed says what is wrong, and takes the person to the field that mends it. */
   const failed = (e: unknown): void => {
     const r = e instanceof Refusal ? e : undefined;
@@ -80,6 +83,28 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     const wrong = at ? fields[at] : undefined;
     wrong?.setAttribute("aria-invalid", "true");
     wrong?.focus();
+  };
+  const network = el("div", { class: "network" });
+  /** discover lists what answers on the network; user and password, when given, open its list of streams. */
+  const discover = async (): Promise<void> => {
+    fill(network, el("p", { class: "meaning" }, "Asking the network for ONVIF cameras …"));
+    try {
+      const { cameras = [] } = await ask<{ cameras?: Discovered[] }>("POST", "/v1/cameras:discover", { username: username.value, password: password.value });
+      const use = (d: Discovered, s: NonNullable<Discovered["streams"]>[number]): void => {
+        const largest = d.streams?.[0];
+        uri.value = s.uri ?? "";
+        mainUri.value = largest && largest.uri !== s.uri ? (largest.uri ?? "") : "";
+        if (!title.value) title.value = d.displayName || d.model || "";
+        uri.focus();
+      };
+      fill(network, ...(cameras.length ? cameras.map((d) => el("div", { class: "device" }, el("b", {}, [d.manufacturer, d.model].filter(Boolean).join(" ") || d.displayName || d.service || "ONVIF device"), el("small", { class: "why" }, d.service ?? ""),
+        d.clockOffset && Math.abs(seconds(d.clockOffset)) > 2 ? el("p", { class: "warn" }, `Its clock is ${span(1000 * Math.abs(seconds(d.clockOffset)))} off: point it to a time server (NTP).`) : null,
+        d.streams?.length ? el("p", { class: "buttons" }, ...d.streams.map((s) => el("button", { type: "button", onclick: () => use(d, s) }, `Use ${s.profile ?? "stream"}: ${s.media?.codec ?? "?"} ${s.media?.width ?? 0}×${s.media?.height ?? 0} px`)))
+          : el("p", { class: "warn" }, d.reason === "AUTH_FAILED" ? "Give user and password below and search again to see its streams." : (d.message ?? "It told no streams.")))) :
+        [el("p", { class: "meaning" }, "No ONVIF camera answered. Switch ONVIF on in the camera's settings, look whether box and camera are on one network, or type the address.")]));
+    } catch (e) {
+      fill(network, el("p", { class: "answer bad" }, (e as Error).message));
+    }
   };
   const probe = async (): Promise<Probe | undefined> => {
     answer.className = "answer";
@@ -117,7 +142,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     };
     add.setAttribute("disabled", "");
     try {
-      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=display_name,source.uri,source.username,source.transport,${password.value ? "source.password," : ""}analysis.fps,analysis.priority,analysis.motion_gate,recording.no_pictures,recording.clip`, body);
+      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=display_name,source.uri,source.main_uri,source.username,source.transport,${password.value ? "source.password," : ""}analysis.fps,analysis.priority,analysis.motion_gate,recording.no_pictures,recording.clip`, body);
       else await ask("POST", `/v1/cameras?cameraId=${encodeURIComponent(id.value)}${allowOverload ? "&allowOverload=true" : ""}`, body);
       note(`${id.value}: saved`);
       done(id.value);
@@ -128,12 +153,12 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
   };
   fill(main, el("p", { class: "crumbs" }, el("a", { href: camera ? `#/camera/${id.value}` : "#/cameras" }, camera ? `‹ ${id.value}` : "‹ Cameras")), el("h1", {}, camera ? `Change ${camera.displayName || id.value}` : "Add a camera"),
     el("form", { class: "panel wizard", onsubmit: (e) => { e.preventDefault(); void save(); } },
-      el("fieldset", {}, el("legend", {}, "1. Where it is"),
-        field("Address", "rtsp:// or rtsps://. User and password in a pasted address move to their fields.", uri), field("User", "", username), field("Password", "Stored encrypted, never shown again.", password), field("Transport", "", transport)),
+      el("fieldset", {}, el("legend", {}, "1. Where it is"), camera ? null : el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void discover() }, "Search the network")), network,
+        field("Address", "rtsp:// or rtsps://, best of the camera's substream. User and password in a pasted address move to their fields.", uri), field("User", "", username), field("Password", "Stored encrypted, never shown again.", password), field("Transport", "", transport)),
       el("fieldset", {}, el("legend", {}, "2. Does it answer?"), el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void probe() }, "Test the connection")), answer, found),
       el("fieldset", {}, el("legend", {}, "3. What it is called"),
         field("Name", "1 to 63 of a-z, 0-9 and -, beginning with a letter. It never changes.", id), field("Title", "What people call it.", title), field("Analysed pictures a second", "5 follows people and cars well; 0: every picture.", fps),
-        el("details", {}, el("summary", {}, "More"), field("Priority", "Which cameras keep their analysis when the box has more to do than it can.", priority), el("label", { class: "check" }, gate, "Analyse only while something moves"), el("label", { class: "check" }, pictures, "Keep the best picture of each track and a picture of each event"),
+        el("details", {}, el("summary", {}, "More"), field("Address of the main stream", "A larger stream of the same camera, for live video, full pictures and clips; analysis uses the address above. Empty: one stream for all.", mainUri), field("Priority", "Which cameras keep their analysis when the box has more to do than it can.", priority), el("label", { class: "check" }, gate, "Analyse only while something moves"), el("label", { class: "check" }, pictures, "Keep the best picture of each track and a picture of each event"),
           field("Video around events, seconds", "Kept before and after each event of a zone or line, as the camera sends it; 0: none, at most 30.", clip))),
       el("p", { class: "buttons" }, add, el("a", { class: "button", href: camera ? `#/camera/${id.value}` : "#/cameras" }, "Cancel"))));
   (focus ? main.querySelector<HTMLElement>(`[name="${CSS.escape(focus)}"]`) : uri)?.focus();

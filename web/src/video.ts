@@ -92,9 +92,10 @@ async function whep(camera: string, take: Take, seen: () => void, fail: (e: Erro
   const captures = new Captures();
   let session: string | null = null;
   const close = (): void => {
-    peer.close();
     video.srcObject = null;
-    if (session) void fetch(session, { method: "DELETE", headers: { "X-Vedette": "page" }, keepalive: true }).catch(() => undefined);
+    // The box ends the session; after that there is nothing to end.
+    if (session) void fetch(session, { method: "DELETE", headers: { "X-Vedette": "page" }, keepalive: true }).finally(() => peer.close()).catch(() => undefined);
+    else peer.close();
   };
   signal.addEventListener("abort", close);
   peer.addTransceiver("video", { direction: "recvonly" });

@@ -64,6 +64,7 @@ export class CameraView {
   /** video shows the camera in the best way that works; a way that gives no picture is not tried again. */
   private async video(signal: AbortSignal): Promise<void> {
     const useless = new Set<Way>();
+    await this.known(signal);
     while (!signal.aborted) {
       const { ways, why } = await offered(this.id);
       const way = ways.find((w) => !useless.has(w)) ?? "jpeg";
@@ -84,6 +85,20 @@ export class CameraView {
       }
       await new Promise((r) => setTimeout(r, 500));
     }
+  }
+
+  /** known waits until the camera is. */
+  private async known(signal: AbortSignal): Promise<void> {
+    const there = (): boolean => live.cameras.has(`cameras/${this.id}`);
+    if (there()) return;
+    await new Promise<void>((done) => {
+      const off = live.on("cameras", () => there() && over());
+      const over = (): void => {
+        off();
+        done();
+      };
+      signal.addEventListener("abort", over);
+    });
   }
 
   /** jpegs shows single pictures until the stream is another one: that may give video. */
