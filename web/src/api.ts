@@ -107,7 +107,7 @@ export interface Track {
   endReason?: string;
   observations?: string;
   box?: Box;
-  /** Where its foot (middle of the lower edge) was. */
+  /** Where its centre was. */
   path?: { time: string; x?: number; y?: number }[];
   /** Where its best picture is; empty: there is none (yet). */
   picture?: string;

@@ -142,7 +142,7 @@ export function trackScreen(main: HTMLElement, name: string): () => void {
     const { tracks = [] } = await ask<{ tracks?: Track[] }>("GET", near);
     fill(main, el("p", { class: "crumbs" }, el("a", { href: "#/tracks" }, "‹ Tracks")), el("h1", {}, `${t.class ?? "Object"} on ${cam ?? "?"}, ${clockTime(start)}`),
       el("div", { class: "columns" },
-        el("section", {}, el("div", { class: "picture path" }, canvas), el("p", { class: "meaning" }, "Where its foot was, from ○ to ●, and its last box, over a picture of the camera as it is now."),
+        el("section", {}, el("div", { class: "picture path" }, canvas), el("p", { class: "meaning" }, "Where its centre was, from ○ to ●, and its last box, over a picture of the camera as it is now."),
           t.picture ? el("figure", { class: "panel crop" }, el("h2", {}, "Best picture"), el("img", { src: t.picture, alt: `Best picture of this ${t.class ?? "object"}` })) : el("p", { class: "empty" }, "There is no picture of it: the camera keeps none, retention removed it, or the track is still too new.")),
         el("section", { class: "stack" },
           el("div", { class: "panel" }, el("dl", { class: "facts" },

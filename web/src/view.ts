@@ -73,18 +73,29 @@ export class CameraView {
       if (way === "jpeg") await this.jpegs(signal);
       else {
         let came = false;
+        // Video begins with a keyframe, which may take seconds to come; single pictures stand in for it.
+        const meanwhile = this.singles(5);
         try {
           await play(this.id, way, (p) => {
             came = true;
+            meanwhile.close();
             this.take(p);
           }, signal);
         } catch (e) {
           this.why = `${way === "whep" ? "WebRTC" : "MP4"}: ${(e as Error).message}`;
           if (!came) useless.add(way);
+        } finally {
+          meanwhile.close();
         }
       }
       await new Promise((r) => setTimeout(r, 500));
     }
+  }
+
+  private singles(rate: number): Pictures {
+    const own = new Pictures(() => ({ cameras: [this.id], rate, width: 0 }));
+    own.on(this.id, (p) => this.take(p), (trouble) => (this.trouble = trouble));
+    return own;
   }
 
   /** known waits until the camera is. */
@@ -105,8 +116,7 @@ export class CameraView {
   private async jpegs(signal: AbortSignal): Promise<void> {
     const epoch = (): string | undefined => live.cameras.get(`cameras/${this.id}`)?.status?.streamEpoch;
     const now = epoch();
-    const own = new Pictures(() => ({ cameras: [this.id], rate: 15, width: 0 }));
-    own.on(this.id, (p) => this.take(p), (trouble) => (this.trouble = trouble));
+    const own = this.singles(15);
     await new Promise<void>((done) => {
       const off = live.on("cameras", () => epoch() !== now && over());
       const over = (): void => {
@@ -134,6 +144,7 @@ export class CameraView {
 
   private take(p: Picture): void {
     this.trouble = "";
+    if (p.capture <= this.shown) return p.bitmap.close(); // of another source, and late
     this.pictures.push(p);
     while (this.pictures.length > keptPictures) this.pictures.shift()!.bitmap.close();
     this.soon();
