@@ -180,7 +180,7 @@ func (s *session) drop(name string) {
 	_ = s.order(doorOrder{Region: name, Drop: true}, nil) // gone with the session otherwise
 }
 
-const doorTimeout = 5 * time.Second
+const doorTimeout = 2 * time.Second
 
 func (s *session) order(o doorOrder, file *os.File) error {
 	b, err := json.Marshal(o)

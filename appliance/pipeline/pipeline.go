@@ -228,7 +228,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	inference := &inferenceLink{
 		socket: p.cfg.InferSocket, doorSocket: p.cfg.InferDoor, modelDir: p.cfg.Models, retry: p.cfg.Retry, logger: p.cfg.Logger,
 		opened: func(s *session) { p.setSession(s, nil) }, closed: func(err error) { p.setSession(nil, err) },
-		silent: p.restartInference, patience: 2 * p.cfg.AnswerTimeout,
+		silent: p.restartInference, patience: p.cfg.AnswerTimeout,
 	}
 	g.Go(func() error { return inference.serve(linkCtx) })
 	g.Go(func() error { return p.ingest.client.Run(linkCtx) })

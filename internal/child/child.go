@@ -20,9 +20,6 @@ import (
 	"time"
 )
 
-// errRestarted ends a run that Restart asked for.
-var errRestarted = errors.New("restarted")
-
 // LifelineEnv tells a child the number of the descriptor that ends when its parent does.
 const LifelineEnv = "VEDETTE_LIFELINE_FD"
 
@@ -200,7 +197,8 @@ func (c *Child) once(ctx context.Context, starts int) error {
 	case <-ctx.Done():
 		err = c.stop(cmd, ended)
 	case reason := <-c.restart:
-		err = fmt.Errorf("it was stopped to be started again: %s: %w", reason, errors.Join(c.stop(cmd, ended), errRestarted))
+		_ = c.stop(cmd, ended) // how it ended says nothing: it was told to
+		err = fmt.Errorf("it was stopped to be started again: %s", reason)
 	}
 	// Whatever the child left behind in its group goes with it; then its output ends.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
