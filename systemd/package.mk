@@ -31,3 +31,8 @@ test-long: ## every long rig: crashes, faults, damage, requests, chaos, the pack
 image: build ## build an OCI image of the three programs into bin/vedette-image, without Docker
 	@go run ./systemd/image -to bin/vedette-image bin/vedette bin/vedette-ingest bin/vedette-infer \
 	  models=/usr/share/vedette/models $(ORT_LIB)=/usr/lib/vedette/libonnxruntime.so.1
+
+.PHONY: docs-site
+docs-site: build ## make the documentation's static site in bin/docs, and docs/configuration.md anew
+	@bin/vedette config reference >docs/configuration.md
+	@go run ./docs/site -out bin/docs

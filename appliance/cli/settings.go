@@ -255,7 +255,7 @@ func (configDoc) Run(env *Env, app *kong.Kong) error {
 		if len(f.Envs) > 0 {
 			variable = "`" + f.Envs[0] + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | `--%s` | %s | %s | %s |\n", name, name, variable, def, strings.ReplaceAll(strings.ReplaceAll(f.Help, " (${default})", ""), "|", "or"))
+		fmt.Fprintf(&b, "| `%s` | `--%s` | %s | %s | %s |\n", name, name, variable, def, strings.ReplaceAll(strings.Replace(f.Help, " ("+f.Default+")", "", 1), "|", "or"))
 	}
 	_, err := io.WriteString(env.Stdout, b.String())
 	return err

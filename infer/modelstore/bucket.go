@@ -14,9 +14,6 @@ import (
 	"strings"
 
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/azureblob" // azblob://
-	_ "gocloud.dev/blob/gcsblob"   // gs://
-	_ "gocloud.dev/blob/s3blob"    // s3://
 )
 
 // bucket is an object store: what lies between slashes of a key is a directory.
@@ -44,6 +41,9 @@ func bucketOf(scheme, rest string) (func(context.Context) (source, error), error
 	}
 	u := url.URL{Scheme: scheme, Host: name, RawQuery: q.Encode()}
 	prefix = strings.Trim(prefix, "/")
+	if !blob.DefaultURLMux().ValidBucketScheme(scheme) {
+		return nil, errors.New("this program was built without object stores: install the package vedette-stores")
+	}
 	return func(ctx context.Context) (source, error) {
 		b, err := blob.OpenBucket(ctx, u.String())
 		if err != nil {
