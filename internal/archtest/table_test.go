@@ -73,6 +73,7 @@ var imports = map[string][]string{
 	"systemd":       {},
 	"systemd/image": {},
 
+	"docs/site":         {},
 	"docs/examples/...": {"api/...", "infer", "infer/..."},
 }
 
