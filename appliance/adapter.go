@@ -157,6 +157,15 @@ func (o *observer) Stream(camera string, s *ingestv1.CameraStatus, n *ingestv1.C
 	if s.GetState() == ingestv1.CameraState_CAMERA_STATE_FINISHED {
 		v.Reason, v.Message = "FINISHED", "the file has been read to its end"
 	}
+	if m := s.GetMain(); m != nil {
+		v.Main = &vedettev1.MainStream{State: cameraState(m.GetState())}
+		if d := m.GetStream(); d != nil {
+			v.Main.Media = media(d)
+		}
+		if e := m.GetError(); e != nil {
+			v.Main.Reason, v.Main.Message = reason(e), withHint(e)
+		}
+	}
 	o.cameras.SetStream(camera, v)
 }
 
@@ -239,7 +248,7 @@ func (p *pictures) Picture(ctx context.Context, req api.PictureRequest) (*vedett
 	ctx, cancel := context.WithTimeout(ctx, pictureTimeout)
 	defer cancel()
 	pic, err := p.pipe.Picture(ctx, &ingestv1.GetPicture{
-		Source: &ingestv1.GetPicture_Camera{Camera: req.Camera}, MaxWidth: uint32(req.MaxWidth), Quality: uint32(req.Quality),
+		Source: &ingestv1.GetPicture_Camera{Camera: req.Camera}, Main: req.Main, MaxWidth: uint32(req.MaxWidth), Quality: uint32(req.Quality),
 	})
 	if err != nil {
 		return nil, ingestFault("get a picture of camera "+req.Camera, err)

@@ -184,7 +184,7 @@ func (s *Server) grpcServer(stopping context.Context, g *gate) *grpc.Server {
 		grpc.MaxRecvMsgSize(4<<20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
-	vedettev1.RegisterCameraServiceServer(rpc, &cameraService{cfg: &s.cfg, stopping: stopping})
+	vedettev1.RegisterCameraServiceServer(rpc, &cameraService{cfg: &s.cfg, gate: g, stopping: stopping})
 	vedettev1.RegisterAnalyticsServiceServer(rpc, &analyticsService{cfg: &s.cfg, stopping: stopping})
 	vedettev1.RegisterEventServiceServer(rpc, &eventService{cfg: &s.cfg, stopping: stopping})
 	vedettev1.RegisterSystemServiceServer(rpc, &systemService{cfg: &s.cfg})

@@ -101,7 +101,7 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 	web, rpc, local := listen("tcp", "127.0.0.1:0"), listen("tcp", "127.0.0.1:0"), listen("unix", filepath.Join(dir, "api.sock"))
 	b.http = "http://" + web.Addr().String()
 	server := api.New(api.Config{
-		Store: b.store, Cameras: b.cameras, Pictures: pictures, Visitors: visitors, HTTP: web, GRPC: rpc, Local: local,
+		Store: b.store, Cameras: b.cameras, Pictures: pictures, Video: film{}, Visitors: visitors, HTTP: web, GRPC: rpc, Local: local,
 		System: func() *vedettev1.System { return &vedettev1.System{Version: "test"} },
 		Rules:  rulebook.New(rulebook.Config{Store: b.store, Cameras: b.cameras}), Sinks: sinks.New(sinks.Config{Store: b.store, Secrets: secrets}),
 	})

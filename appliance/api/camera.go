@@ -21,11 +21,13 @@ type PictureRequest struct {
 	Camera   string // id
 	MaxWidth int    // 0: as it is
 	Quality  int    // 1 to 100; 0: the default
+	Main     bool   // of the main stream, where there is one
 }
 
 type cameraService struct {
 	vedettev1.UnimplementedCameraServiceServer
 	cfg      *Config
+	gate     *gate
 	stopping context.Context //nolint:containedctx // ends the streams, whose life is that of the server
 }
 
@@ -159,7 +161,7 @@ func (s *cameraService) GetSnapshot(ctx context.Context, req *vedettev1.GetSnaps
 	if q := req.GetQuality(); q < 0 || q > 100 {
 		return nil, invalid("quality", "%d is not within 0 (the standard one) and 100", q)
 	}
-	return s.cfg.Pictures.Picture(ctx, PictureRequest{Camera: id, MaxWidth: int(req.GetMaxWidth()), Quality: int(req.GetQuality())})
+	return s.cfg.Pictures.Picture(ctx, PictureRequest{Camera: id, MaxWidth: int(req.GetMaxWidth()), Quality: int(req.GetQuality()), Main: req.GetMain()})
 }
 
 func (s *cameraService) WatchCameras(req *vedettev1.WatchCamerasRequest, out vedettev1.CameraService_WatchCamerasServer) error {

@@ -96,6 +96,14 @@ func (p *pictureHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		*to = int32(n)
 	}
+	if text := r.URL.Query().Get("main"); text != "" {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			http.Error(w, "main is neither true nor false", http.StatusBadRequest)
+			return
+		}
+		req.Main = on
+	}
 	s, err := p.cameras.GetSnapshot(ctx, req)
 	if err != nil {
 		runtime.DefaultHTTPErrorHandler(ctx, runtime.NewServeMux(), &runtime.JSONPb{}, w, r, err)

@@ -2,13 +2,13 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
@@ -43,8 +43,13 @@ func (s *cameraService) WatchUnmaskedVideo(req *vedettev1.WatchUnmaskedVideoRequ
 	if err != nil {
 		return err
 	}
+	who, err := s.gate.access(out.Context())
+	if err != nil {
+		return err
+	}
+	detail, _ := json.Marshal(auditDetail{Peer: peerOf(out.Context())}) // strings alone
 	err = s.cfg.Store.Audit(out.Context(), store.AuditEntry{
-		Actor: s.actor(out.Context()), Action: "WatchUnmaskedVideo", Resource: camera.GetName(), Outcome: "OK",
+		Actor: who.Actor, Action: "WatchUnmaskedVideo", Resource: camera.GetName(), Outcome: "OK", Detail: detail,
 	})
 	if err != nil {
 		return fmt.Errorf("look at unmasked video: %w", err) // what cannot be audited does not happen
@@ -55,19 +60,6 @@ func (s *cameraService) WatchUnmaskedVideo(req *vedettev1.WatchUnmaskedVideoRequ
 		}
 		return out.Send(&vedettev1.WatchUnmaskedVideoResponse{Item: &vedettev1.WatchUnmaskedVideoResponse_Unit{Unit: u}})
 	})
-}
-
-// actor names who calls, for the audit.
-func (s *cameraService) actor(ctx context.Context) string {
-	md, _ := metadata.FromIncomingContext(ctx)
-	for _, v := range md.Get("authorization") {
-		if _, token, ok := strings.Cut(v, " "); ok {
-			if t, err := s.cfg.Store.TokenByHash(ctx, hash(strings.TrimSpace(token))); err == nil {
-				return t.User
-			}
-		}
-	}
-	return "local"
 }
 
 func (s *cameraService) watchVideo(

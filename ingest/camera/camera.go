@@ -74,6 +74,8 @@ type Config struct {
 	Mint *Mint
 	// OnStatus is called at every change, by one goroutine at a time; it must not block.
 	OnStatus func(Status)
+	// Coded: the access units are all that is wanted; nothing is decoded.
+	Coded bool
 	// Dials bounds the connections being set up on this box; nil: no bound.
 	Dials chan struct{}
 	// Decodes bounds the decoders working at the same time; nil: no bound.
@@ -354,6 +356,13 @@ func (c *Camera) LatestFrame() (f ingest.Frame, settings uint64, err error) {
 	}
 	f, err = d.LatestFrame()
 	return f, settings, err
+}
+
+// Settings counts the settings there have been, from 1.
+func (c *Camera) Settings() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.adopted + 1
 }
 
 // Latest copies the newest decoded picture, masked, as tight I420.

@@ -308,6 +308,9 @@ func (s *session) AccessUnit(au ingest.AccessUnit) {
 	coded := Coded{Epoch: u.Epoch, Number: number, Unit: au, Capture: u.Stamp.Capture, Stream: stream, Masked: masked}
 	coded.Unit.Ticks -= u.Epoch.Origin
 	s.c.units.add(coded)
+	if s.c.cfg.Coded {
+		return
+	}
 	if !s.file {
 		s.decoder.Push(u)
 		return
@@ -325,6 +328,13 @@ func (s *session) stampLocked(au ingest.AccessUnit) decode.Unit {
 			s.news()
 		}
 		s.progress.reach(ingest.StageKeyframes, mono)
+		if s.c.cfg.Coded && !s.progress.streaming() {
+			s.progress.reach(ingest.StageFirstFrame, mono)
+			s.news()
+		}
+	}
+	if s.c.cfg.Coded {
+		s.progress.reach(ingest.StageFrames, mono)
 	}
 	var stamp decode.Stamp
 	if s.file {

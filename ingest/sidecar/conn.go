@@ -34,8 +34,8 @@ type conn struct {
 	maxLeases int
 	only      map[string]int             // cameras watched by name, and their leases
 	leases    map[uint64]*framebus.Bus   // of the notices sent
-	rolls     map[string]time.Duration   // access units wished for, and how far back
-	units     map[string]*unitWatcher    // access units watched
+	rolls     map[unitsKey]time.Duration // access units wished for, and how far back
+	units     map[unitsKey]*unitWatcher  // access units watched
 	spans     map[uint64]func()          // ends a span of access units
 	buses     map[*framebus.Bus]struct{} // watched
 	relays    map[*worker]*relay         // to the processes of isolated cameras
@@ -47,7 +47,7 @@ type conn struct {
 func (s *Sidecar) serve(ctx context.Context, raw *net.UnixConn) {
 	c := &conn{
 		s: s, msg: unixmsg.New(raw), out: newOutbox(), only: map[string]int{}, leases: map[uint64]*framebus.Bus{},
-		rolls: map[string]time.Duration{}, units: map[string]*unitWatcher{}, spans: map[uint64]func(){}, buses: map[*framebus.Bus]struct{}{},
+		rolls: map[unitsKey]time.Duration{}, units: map[unitsKey]*unitWatcher{}, spans: map[uint64]func(){}, buses: map[*framebus.Bus]struct{}{},
 		relays: map[*worker]*relay{}, dumps: map[uint64]context.CancelFunc{},
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -155,7 +155,7 @@ func (c *conn) leave() {
 		b.Unwatch(c)
 	}
 	for _, w := range units {
-		w.camera.UnwatchUnits(w)
+		w.stop()
 	}
 	for _, e := range c.s.entries() {
 		if e.owner == c {
@@ -200,7 +200,7 @@ func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {
 			}
 		}
 	case *ingestv1.ToIngest_GetPicture:
-		c.wg.Go(func() { c.picture(m.GetPicture) })
+		c.wg.Go(func() { c.picture(ctx, m.GetPicture) })
 	case *ingestv1.ToIngest_GetProbe:
 		c.wg.Go(func() { c.probe(ctx, m.GetProbe) })
 	case *ingestv1.ToIngest_WatchAccessUnits:

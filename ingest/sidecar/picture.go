@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"errors"
 	"image"
 
@@ -11,9 +12,9 @@ import (
 )
 
 // picture answers one GetPicture.
-func (c *conn) picture(m *ingestv1.GetPicture) {
+func (c *conn) picture(ctx context.Context, m *ingestv1.GetPicture) {
 	answer := &ingestv1.Picture{RequestId: m.GetRequestId(), Camera: m.GetCamera()}
-	p, err := c.still(m, answer)
+	p, err := c.still(ctx, m, answer)
 	if err == nil {
 		err = p.err
 	}
@@ -30,11 +31,14 @@ func (c *conn) picture(m *ingestv1.GetPicture) {
 func gone(err error) error { return &ingest.Error{Reason: ingest.ReasonGone, Err: err} }
 
 // still finds or makes the JPEG asked for.
-func (c *conn) still(m *ingestv1.GetPicture, answer *ingestv1.Picture) (*still, error) {
+func (c *conn) still(ctx context.Context, m *ingestv1.GetPicture, answer *ingestv1.Picture) (*still, error) {
 	r := m.GetCrop()
 	key := stillKey{width: int(m.GetMaxWidth()), quality: int(m.GetQuality())}
 	key.crop = image.Rect(int(r.GetX()), int(r.GetY()), int(r.GetX())+int(r.GetWidth()), int(r.GetY())+int(r.GetHeight()))
 	if name := m.GetCamera(); name != "" {
+		if m.GetMain() {
+			return c.latestMain(ctx, name, key)
+		}
 		return c.latest(name, key)
 	}
 	c.mu.Lock()
@@ -85,6 +89,23 @@ func (c *conn) latest(name string, key stillKey) (*still, error) {
 			p.err = gone(err)
 			return
 		}
+		_ = p.encode(f, pixels)
+	}), nil
+}
+
+// latestMain makes a JPEG of the newest keyframe of a camera's main stream; without one, of its newest picture.
+func (c *conn) latestMain(ctx context.Context, name string, key stillKey) (*still, error) {
+	e := c.s.entry(name)
+	if e == nil || !c.mayHear(e) || !there(e.settings()) {
+		return c.latest(name, key)
+	}
+	coded, pixels, f, err := e.keyframe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key.epoch, key.number, key.settings = coded.Epoch, coded.Number, e.camera.Settings()
+	return e.stills.get(key, func(p *still) {
+		defer c.s.encoding()()
 		_ = p.encode(f, pixels)
 	}), nil
 }

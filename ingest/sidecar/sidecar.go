@@ -106,6 +106,7 @@ type entry struct {
 	worker *worker
 	camera *camera.Camera
 	bus    *framebus.Bus
+	second *second // the main stream
 	stills stills
 	tap    packetdump.Tap
 	want   ingest.Camera
@@ -358,6 +359,7 @@ func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 			continue
 		}
 		e.camera.Update(c)
+		e.second.update(c)
 	}
 }
 
@@ -433,6 +435,7 @@ func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64, bef
 			Engine:   s.cfg.Engine,
 			OnStatus: func(st camera.Status) { s.status(e, st) },
 		})
+		e.second = s.newSecond(e, c)
 	}
 	s.mu.Lock()
 	s.cameras[c.Name] = e
@@ -464,9 +467,12 @@ func (e *entry) run(ctx context.Context) {
 		e.worker.run(ctx)
 		return
 	}
+	var wg sync.WaitGroup
+	wg.Go(func() { e.second.run(ctx) })
 	// Run returns nothing but nil.
 	_ = e.camera.Run(ctx)
 	e.bus.Close()
+	wg.Wait()
 }
 
 // source chooses by the address.
@@ -551,6 +557,7 @@ func (e *entry) status(st camera.Status) *ingestv1.FromIngest {
 		measured(m.Stream, seen)
 		m.Gate = ingestv1.GateState(seen.Gate)
 	}
+	m.Main = e.second.status()
 	return &ingestv1.FromIngest{Message: &ingestv1.FromIngest_CameraStatus{CameraStatus: m}}
 }
 

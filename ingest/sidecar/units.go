@@ -13,33 +13,52 @@ import (
 	"github.com/vedette/vedette/ingest/wire"
 )
 
-// watchUnits begins or ends a camera's access units.
+// unitsKey names a stream.
+type unitsKey struct {
+	camera string
+	main   bool
+}
+
+// watchUnits begins or ends a stream's access units.
 func (c *conn) watchUnits(m *ingestv1.WatchAccessUnits) {
+	key := unitsKey{m.GetCamera(), m.GetMain()}
 	c.mu.Lock()
-	old := c.units[m.GetCamera()]
-	delete(c.units, m.GetCamera())
-	c.mu.Unlock()
-	if old != nil {
-		old.camera.UnwatchUnits(old)
-	}
-	c.mu.Lock()
-	c.rolls[m.GetCamera()] = time.Duration(m.GetPreRollNs())
+	c.rolls[key] = time.Duration(m.GetPreRollNs())
 	if m.GetStop() {
-		delete(c.rolls, m.GetCamera())
+		delete(c.rolls, key)
 	}
 	c.mu.Unlock()
 	if e := c.s.entry(m.GetCamera()); e != nil {
-		c.followUnits(e)
+		c.followStream(e, m.GetMain())
+	} else {
+		c.dropUnits(key)
+	}
+}
+
+// dropUnits ends a stream's access units.
+func (c *conn) dropUnits(key unitsKey) {
+	c.mu.Lock()
+	old := c.units[key]
+	delete(c.units, key)
+	c.mu.Unlock()
+	if old != nil {
+		old.stop()
 	}
 }
 
 // followUnits watches a camera's access units if the client wishes.
 func (c *conn) followUnits(e *entry) {
+	c.followStream(e, false)
+	c.followStream(e, true)
+}
+
+func (c *conn) followStream(e *entry, main bool) {
 	if !c.mayHear(e) {
 		return
 	}
+	key := unitsKey{e.name, main}
 	c.mu.Lock()
-	roll, want := c.rolls[e.name]
+	roll, want := c.rolls[key]
 	if e.worker != nil {
 		known := c.relays[e.worker] != nil
 		c.mu.Unlock()
@@ -47,34 +66,52 @@ func (c *conn) followUnits(e *entry) {
 			return
 		}
 		if r := c.relay(e.worker); r != nil {
-			r.watch("units", &ingestv1.ToIngest{Message: &ingestv1.ToIngest_WatchAccessUnits{WatchAccessUnits: &ingestv1.WatchAccessUnits{
-				Camera: e.name, Stop: !want, PreRollNs: int64(roll),
+			r.watch(map[bool]string{false: "units", true: "main units"}[main], &ingestv1.ToIngest{Message: &ingestv1.ToIngest_WatchAccessUnits{WatchAccessUnits: &ingestv1.WatchAccessUnits{
+				Camera: e.name, Main: main, Stop: !want, PreRollNs: int64(roll),
 			}}})
 		}
 		return
 	}
-	if !want || c.ended {
-		c.mu.Unlock()
+	want = want && !c.ended
+	c.mu.Unlock()
+	if !want {
+		c.dropUnits(key)
 		return
 	}
-	w := &unitWatcher{describer: describer{name: e.name}, out: c.out, camera: e.camera}
-	c.units[e.name] = w
-	c.mu.Unlock()
-	e.camera.WatchUnits(w, roll)
+	stream, release := e.stream(main) // before the one of the same camera that it replaces, perhaps, lets go
+	c.dropUnits(key)
+	w := &unitWatcher{describer: describer{name: e.name, main: main}, out: c.out, camera: stream, release: release}
 	c.mu.Lock()
 	ended := c.ended
+	if !ended {
+		c.units[key] = w
+	}
+	c.mu.Unlock()
+	if ended {
+		release()
+		return
+	}
+	stream.WatchUnits(w, roll)
+	c.mu.Lock()
+	ended = c.ended
 	c.mu.Unlock()
 	if ended { // between the two locks
-		e.camera.UnwatchUnits(w)
+		w.stop()
 	}
 }
 
-// unitWatcher hands one camera's access units to one client.
+// unitWatcher hands one stream's access units to one client.
 type unitWatcher struct {
 	describer // used by the camera alone
 
-	out    *outbox
-	camera *camera.Camera
+	out     *outbox
+	camera  *camera.Camera
+	release func() // lets the stream go
+}
+
+func (w *unitWatcher) stop() {
+	w.camera.UnwatchUnits(w)
+	w.release()
 }
 
 // Coded is part of camera.UnitWatcher.
@@ -91,6 +128,7 @@ func (w *unitWatcher) Coded(c camera.Coded) bool {
 // describer writes access units and says when their stream needs describing anew. Not safe for concurrent use.
 type describer struct {
 	name   string
+	main   bool
 	epoch  *ingest.Epoch // described last
 	stream ingest.Stream
 }
@@ -98,7 +136,7 @@ type describer struct {
 // write returns the unit and, when it is the first of its kind, the description that goes before it.
 func (d *describer) write(c camera.Coded) (*ingestv1.StreamDescription, *ingestv1.AccessUnit) {
 	u := &ingestv1.AccessUnit{
-		Camera: d.name, StreamEpoch: c.Epoch.ID, Number: c.Number, Keyframe: c.Unit.Keyframe, RtpTicks: int64(c.Unit.Ticks),
+		Camera: d.name, Main: d.main, StreamEpoch: c.Epoch.ID, Number: c.Number, Keyframe: c.Unit.Keyframe, RtpTicks: int64(c.Unit.Ticks),
 		CaptureTimeNs: c.Capture.UnixNano(), ReceiveTimeNs: c.Unit.Received.Wall.UnixNano(), Discontinuity: c.Unit.Lost,
 	}
 	if c.Stream.Codec == ingest.H264 || c.Stream.Codec == ingest.H265 {
@@ -113,7 +151,7 @@ func (d *describer) write(c camera.Coded) (*ingestv1.StreamDescription, *ingestv
 	a := bitstream.NewAssembler(c.Stream.Codec)
 	a.Assemble(u.Units)
 	return &ingestv1.StreamDescription{
-		Camera: d.name, StreamEpoch: c.Epoch.ID, Codec: ingestv1.Codec(c.Stream.Codec), Width: wire.Side(c.Stream.Width), Height: wire.Side(c.Stream.Height),
+		Camera: d.name, Main: d.main, StreamEpoch: c.Epoch.ID, Codec: ingestv1.Codec(c.Stream.Codec), Width: wire.Side(c.Stream.Width), Height: wire.Side(c.Stream.Height),
 		ParameterSets: a.ParameterSets(), Masked: c.Masked,
 	}, u
 }
@@ -164,16 +202,19 @@ func (c *conn) span(ctx context.Context, m *ingestv1.GetAccessUnits) error {
 	if e == nil || !c.mayHear(e) {
 		return &ingest.Error{Reason: ingest.ReasonNotFound, Err: errors.New("no camera of this name")}
 	}
-	place, kept := e.camera.UnitsFrom(from)
+	// A main stream that comes and goes has not been there when it mattered.
+	stream, release := e.stream(m.GetMain() && e.settings().KeepMain)
+	defer release()
+	place, kept := stream.UnitsFrom(from)
 	if !kept {
 		return &ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: errors.New("the camera keeps no access units (its pre-roll is off)")}
 	}
 	over := time.NewTimer(time.Until(to) + spanGrace)
 	defer over.Stop()
-	d := describer{name: e.name}
+	d := describer{name: e.name, main: stream != e.camera}
 	sent := false
 	for {
-		unit, behind, more := e.camera.NextUnit(place)
+		unit, behind, more := stream.NextUnit(place)
 		place = behind
 		if unit == nil {
 			select {

@@ -1063,7 +1063,9 @@ type CameraStatus struct {
 	// How ingest does; absent when it is not connected to the camera.
 	Ingest *IngestStatus `protobuf:"bytes,30,opt,name=ingest,proto3" json:"ingest,omitempty"`
 	// Analysed frames a second this camera is held to while the box is overloaded; 0: what it asks for.
-	LimitedFps    float64 `protobuf:"fixed64,40,opt,name=limited_fps,json=limitedFps,proto3" json:"limited_fps,omitempty"`
+	LimitedFps float64 `protobuf:"fixed64,40,opt,name=limited_fps,json=limitedFps,proto3" json:"limited_fps,omitempty"`
+	// The stream of main_uri; absent while nobody looks at it.
+	Main          *MainStream `protobuf:"bytes,50,opt,name=main,proto3" json:"main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1217,6 +1219,83 @@ func (x *CameraStatus) GetLimitedFps() float64 {
 	return 0
 }
 
+func (x *CameraStatus) GetMain() *MainStream {
+	if x != nil {
+		return x.Main
+	}
+	return nil
+}
+
+// MainStream is how a camera's second stream is.
+type MainStream struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State CameraState            `protobuf:"varint,1,opt,name=state,proto3,enum=vedette.v1.CameraState" json:"state,omitempty"`
+	// Why, as a word and a sentence; empty when all is well.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Media         *Media `protobuf:"bytes,4,opt,name=media,proto3" json:"media,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MainStream) Reset() {
+	*x = MainStream{}
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MainStream) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MainStream) ProtoMessage() {}
+
+func (x *MainStream) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MainStream.ProtoReflect.Descriptor instead.
+func (*MainStream) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MainStream) GetState() CameraState {
+	if x != nil {
+		return x.State
+	}
+	return CameraState_CAMERA_STATE_UNSPECIFIED
+}
+
+func (x *MainStream) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *MainStream) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *MainStream) GetMedia() *Media {
+	if x != nil {
+		return x.Media
+	}
+	return nil
+}
+
 // IngestStatus is how a camera's pictures get into the box.
 type IngestStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1254,7 +1333,7 @@ type IngestStatus struct {
 
 func (x *IngestStatus) Reset() {
 	*x = IngestStatus{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1345,7 @@ func (x *IngestStatus) String() string {
 func (*IngestStatus) ProtoMessage() {}
 
 func (x *IngestStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[9]
+	mi := &file_vedette_v1_camera_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1358,7 @@ func (x *IngestStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IngestStatus.ProtoReflect.Descriptor instead.
 func (*IngestStatus) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{9}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IngestStatus) GetTransport() string {
@@ -1421,7 +1500,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1512,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[10]
+	mi := &file_vedette_v1_camera_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1525,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{10}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Media) GetCodec() string {
@@ -1492,7 +1571,7 @@ type CreateCameraRequest struct {
 
 func (x *CreateCameraRequest) Reset() {
 	*x = CreateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1583,7 @@ func (x *CreateCameraRequest) String() string {
 func (*CreateCameraRequest) ProtoMessage() {}
 
 func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[11]
+	mi := &file_vedette_v1_camera_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1596,7 @@ func (x *CreateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCameraRequest.ProtoReflect.Descriptor instead.
 func (*CreateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{11}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateCameraRequest) GetCamera() *Camera {
@@ -1557,7 +1636,7 @@ type GetCameraRequest struct {
 
 func (x *GetCameraRequest) Reset() {
 	*x = GetCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1648,7 @@ func (x *GetCameraRequest) String() string {
 func (*GetCameraRequest) ProtoMessage() {}
 
 func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[12]
+	mi := &file_vedette_v1_camera_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1661,7 @@ func (x *GetCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCameraRequest.ProtoReflect.Descriptor instead.
 func (*GetCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{12}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetCameraRequest) GetName() string {
@@ -1603,7 +1682,7 @@ type ListCamerasRequest struct {
 
 func (x *ListCamerasRequest) Reset() {
 	*x = ListCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1694,7 @@ func (x *ListCamerasRequest) String() string {
 func (*ListCamerasRequest) ProtoMessage() {}
 
 func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[13]
+	mi := &file_vedette_v1_camera_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1707,7 @@ func (x *ListCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasRequest.ProtoReflect.Descriptor instead.
 func (*ListCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListCamerasRequest) GetPageSize() int32 {
@@ -1656,7 +1735,7 @@ type ListCamerasResponse struct {
 
 func (x *ListCamerasResponse) Reset() {
 	*x = ListCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1747,7 @@ func (x *ListCamerasResponse) String() string {
 func (*ListCamerasResponse) ProtoMessage() {}
 
 func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[14]
+	mi := &file_vedette_v1_camera_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1760,7 @@ func (x *ListCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCamerasResponse.ProtoReflect.Descriptor instead.
 func (*ListCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{14}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListCamerasResponse) GetCameras() []*Camera {
@@ -1720,7 +1799,7 @@ type UpdateCameraRequest struct {
 
 func (x *UpdateCameraRequest) Reset() {
 	*x = UpdateCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1811,7 @@ func (x *UpdateCameraRequest) String() string {
 func (*UpdateCameraRequest) ProtoMessage() {}
 
 func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[15]
+	mi := &file_vedette_v1_camera_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1824,7 @@ func (x *UpdateCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCameraRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{15}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateCameraRequest) GetCamera() *Camera {
@@ -1796,7 +1875,7 @@ type DeleteCameraRequest struct {
 
 func (x *DeleteCameraRequest) Reset() {
 	*x = DeleteCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1887,7 @@ func (x *DeleteCameraRequest) String() string {
 func (*DeleteCameraRequest) ProtoMessage() {}
 
 func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[16]
+	mi := &file_vedette_v1_camera_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +1900,7 @@ func (x *DeleteCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{16}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteCameraRequest) GetName() string {
@@ -1853,7 +1932,7 @@ type DeleteCameraResponse struct {
 
 func (x *DeleteCameraResponse) Reset() {
 	*x = DeleteCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +1944,7 @@ func (x *DeleteCameraResponse) String() string {
 func (*DeleteCameraResponse) ProtoMessage() {}
 
 func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[17]
+	mi := &file_vedette_v1_camera_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +1957,7 @@ func (x *DeleteCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCameraResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{17}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
 }
 
 type EnableCameraRequest struct {
@@ -1890,7 +1969,7 @@ type EnableCameraRequest struct {
 
 func (x *EnableCameraRequest) Reset() {
 	*x = EnableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +1981,7 @@ func (x *EnableCameraRequest) String() string {
 func (*EnableCameraRequest) ProtoMessage() {}
 
 func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[18]
+	mi := &file_vedette_v1_camera_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +1994,7 @@ func (x *EnableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnableCameraRequest.ProtoReflect.Descriptor instead.
 func (*EnableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{18}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EnableCameraRequest) GetName() string {
@@ -1934,7 +2013,7 @@ type DisableCameraRequest struct {
 
 func (x *DisableCameraRequest) Reset() {
 	*x = DisableCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2025,7 @@ func (x *DisableCameraRequest) String() string {
 func (*DisableCameraRequest) ProtoMessage() {}
 
 func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[19]
+	mi := &file_vedette_v1_camera_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2038,7 @@ func (x *DisableCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisableCameraRequest.ProtoReflect.Descriptor instead.
 func (*DisableCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{19}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DisableCameraRequest) GetName() string {
@@ -1978,7 +2057,7 @@ type ProbeCameraRequest struct {
 
 func (x *ProbeCameraRequest) Reset() {
 	*x = ProbeCameraRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2069,7 @@ func (x *ProbeCameraRequest) String() string {
 func (*ProbeCameraRequest) ProtoMessage() {}
 
 func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[20]
+	mi := &file_vedette_v1_camera_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2082,7 @@ func (x *ProbeCameraRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraRequest.ProtoReflect.Descriptor instead.
 func (*ProbeCameraRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{20}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProbeCameraRequest) GetSource() *Source {
@@ -2030,7 +2109,7 @@ type ProbeCameraResponse struct {
 
 func (x *ProbeCameraResponse) Reset() {
 	*x = ProbeCameraResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2121,7 @@ func (x *ProbeCameraResponse) String() string {
 func (*ProbeCameraResponse) ProtoMessage() {}
 
 func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[21]
+	mi := &file_vedette_v1_camera_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2134,7 @@ func (x *ProbeCameraResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeCameraResponse.ProtoReflect.Descriptor instead.
 func (*ProbeCameraResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{21}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProbeCameraResponse) GetMedia() *Media {
@@ -2106,7 +2185,7 @@ type ProbeWarning struct {
 
 func (x *ProbeWarning) Reset() {
 	*x = ProbeWarning{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2197,7 @@ func (x *ProbeWarning) String() string {
 func (*ProbeWarning) ProtoMessage() {}
 
 func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[22]
+	mi := &file_vedette_v1_camera_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2210,7 @@ func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeWarning.ProtoReflect.Descriptor instead.
 func (*ProbeWarning) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{22}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ProbeWarning) GetKind() string {
@@ -2161,7 +2240,7 @@ type DumpPacketsRequest struct {
 
 func (x *DumpPacketsRequest) Reset() {
 	*x = DumpPacketsRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2252,7 @@ func (x *DumpPacketsRequest) String() string {
 func (*DumpPacketsRequest) ProtoMessage() {}
 
 func (x *DumpPacketsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[23]
+	mi := &file_vedette_v1_camera_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2265,7 @@ func (x *DumpPacketsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpPacketsRequest.ProtoReflect.Descriptor instead.
 func (*DumpPacketsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{23}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DumpPacketsRequest) GetName() string {
@@ -2220,7 +2299,7 @@ type DumpPacketsResponse struct {
 
 func (x *DumpPacketsResponse) Reset() {
 	*x = DumpPacketsResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2311,7 @@ func (x *DumpPacketsResponse) String() string {
 func (*DumpPacketsResponse) ProtoMessage() {}
 
 func (x *DumpPacketsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[24]
+	mi := &file_vedette_v1_camera_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2324,7 @@ func (x *DumpPacketsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpPacketsResponse.ProtoReflect.Descriptor instead.
 func (*DumpPacketsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{24}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DumpPacketsResponse) GetData() []byte {
@@ -2270,7 +2349,7 @@ type GetSnapshotRequest struct {
 
 func (x *GetSnapshotRequest) Reset() {
 	*x = GetSnapshotRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2361,7 @@ func (x *GetSnapshotRequest) String() string {
 func (*GetSnapshotRequest) ProtoMessage() {}
 
 func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[25]
+	mi := &file_vedette_v1_camera_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2374,7 @@ func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{25}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSnapshotRequest) GetName() string {
@@ -2341,7 +2420,7 @@ type GetSnapshotResponse struct {
 
 func (x *GetSnapshotResponse) Reset() {
 	*x = GetSnapshotResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2432,7 @@ func (x *GetSnapshotResponse) String() string {
 func (*GetSnapshotResponse) ProtoMessage() {}
 
 func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[26]
+	mi := &file_vedette_v1_camera_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2445,7 @@ func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{26}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetSnapshotResponse) GetJpeg() []byte {
@@ -2420,7 +2499,7 @@ type GetFrameTimingRequest struct {
 
 func (x *GetFrameTimingRequest) Reset() {
 	*x = GetFrameTimingRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[27]
+	mi := &file_vedette_v1_camera_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2511,7 @@ func (x *GetFrameTimingRequest) String() string {
 func (*GetFrameTimingRequest) ProtoMessage() {}
 
 func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[27]
+	mi := &file_vedette_v1_camera_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2524,7 @@ func (x *GetFrameTimingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFrameTimingRequest.ProtoReflect.Descriptor instead.
 func (*GetFrameTimingRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{27}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetFrameTimingRequest) GetName() string {
@@ -2471,7 +2550,7 @@ type FrameTiming struct {
 
 func (x *FrameTiming) Reset() {
 	*x = FrameTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[28]
+	mi := &file_vedette_v1_camera_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2562,7 @@ func (x *FrameTiming) String() string {
 func (*FrameTiming) ProtoMessage() {}
 
 func (x *FrameTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[28]
+	mi := &file_vedette_v1_camera_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2575,7 @@ func (x *FrameTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameTiming.ProtoReflect.Descriptor instead.
 func (*FrameTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{28}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FrameTiming) GetStages() []*StageTiming {
@@ -2535,7 +2614,7 @@ type StageTiming struct {
 
 func (x *StageTiming) Reset() {
 	*x = StageTiming{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[29]
+	mi := &file_vedette_v1_camera_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2626,7 @@ func (x *StageTiming) String() string {
 func (*StageTiming) ProtoMessage() {}
 
 func (x *StageTiming) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[29]
+	mi := &file_vedette_v1_camera_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2639,7 @@ func (x *StageTiming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageTiming.ProtoReflect.Descriptor instead.
 func (*StageTiming) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{29}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StageTiming) GetStage() string {
@@ -2613,7 +2692,7 @@ type FrameStamps struct {
 
 func (x *FrameStamps) Reset() {
 	*x = FrameStamps{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[30]
+	mi := &file_vedette_v1_camera_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2704,7 @@ func (x *FrameStamps) String() string {
 func (*FrameStamps) ProtoMessage() {}
 
 func (x *FrameStamps) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[30]
+	mi := &file_vedette_v1_camera_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2717,7 @@ func (x *FrameStamps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameStamps.ProtoReflect.Descriptor instead.
 func (*FrameStamps) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{30}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FrameStamps) GetSequence() int64 {
@@ -2680,7 +2759,7 @@ type StageStamp struct {
 
 func (x *StageStamp) Reset() {
 	*x = StageStamp{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[31]
+	mi := &file_vedette_v1_camera_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2771,7 @@ func (x *StageStamp) String() string {
 func (*StageStamp) ProtoMessage() {}
 
 func (x *StageStamp) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[31]
+	mi := &file_vedette_v1_camera_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2784,7 @@ func (x *StageStamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageStamp.ProtoReflect.Descriptor instead.
 func (*StageStamp) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{31}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StageStamp) GetStage() string {
@@ -2732,7 +2811,7 @@ type WatchCamerasRequest struct {
 
 func (x *WatchCamerasRequest) Reset() {
 	*x = WatchCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[32]
+	mi := &file_vedette_v1_camera_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +2823,7 @@ func (x *WatchCamerasRequest) String() string {
 func (*WatchCamerasRequest) ProtoMessage() {}
 
 func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[32]
+	mi := &file_vedette_v1_camera_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +2836,7 @@ func (x *WatchCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasRequest.ProtoReflect.Descriptor instead.
 func (*WatchCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{32}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchCamerasRequest) GetHeartbeatInterval() *durationpb.Duration {
@@ -2782,7 +2861,7 @@ type WatchCamerasResponse struct {
 
 func (x *WatchCamerasResponse) Reset() {
 	*x = WatchCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[33]
+	mi := &file_vedette_v1_camera_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2873,7 @@ func (x *WatchCamerasResponse) String() string {
 func (*WatchCamerasResponse) ProtoMessage() {}
 
 func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[33]
+	mi := &file_vedette_v1_camera_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2886,7 @@ func (x *WatchCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchCamerasResponse.ProtoReflect.Descriptor instead.
 func (*WatchCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{33}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchCamerasResponse) GetItem() isWatchCamerasResponse_Item {
@@ -2892,7 +2971,7 @@ type CameraChange struct {
 
 func (x *CameraChange) Reset() {
 	*x = CameraChange{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[34]
+	mi := &file_vedette_v1_camera_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +2983,7 @@ func (x *CameraChange) String() string {
 func (*CameraChange) ProtoMessage() {}
 
 func (x *CameraChange) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[34]
+	mi := &file_vedette_v1_camera_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +2996,7 @@ func (x *CameraChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraChange.ProtoReflect.Descriptor instead.
 func (*CameraChange) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{34}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CameraChange) GetKind() ChangeKind {
@@ -2949,7 +3028,7 @@ type DiscoverCamerasRequest struct {
 
 func (x *DiscoverCamerasRequest) Reset() {
 	*x = DiscoverCamerasRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[35]
+	mi := &file_vedette_v1_camera_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3040,7 @@ func (x *DiscoverCamerasRequest) String() string {
 func (*DiscoverCamerasRequest) ProtoMessage() {}
 
 func (x *DiscoverCamerasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[35]
+	mi := &file_vedette_v1_camera_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3053,7 @@ func (x *DiscoverCamerasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoverCamerasRequest.ProtoReflect.Descriptor instead.
 func (*DiscoverCamerasRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{35}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DiscoverCamerasRequest) GetAddress() string {
@@ -3014,7 +3093,7 @@ type DiscoverCamerasResponse struct {
 
 func (x *DiscoverCamerasResponse) Reset() {
 	*x = DiscoverCamerasResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[36]
+	mi := &file_vedette_v1_camera_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3105,7 @@ func (x *DiscoverCamerasResponse) String() string {
 func (*DiscoverCamerasResponse) ProtoMessage() {}
 
 func (x *DiscoverCamerasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[36]
+	mi := &file_vedette_v1_camera_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3118,7 @@ func (x *DiscoverCamerasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoverCamerasResponse.ProtoReflect.Descriptor instead.
 func (*DiscoverCamerasResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{36}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DiscoverCamerasResponse) GetCameras() []*DiscoveredCamera {
@@ -3075,7 +3154,7 @@ type DiscoveredCamera struct {
 
 func (x *DiscoveredCamera) Reset() {
 	*x = DiscoveredCamera{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[37]
+	mi := &file_vedette_v1_camera_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3166,7 @@ func (x *DiscoveredCamera) String() string {
 func (*DiscoveredCamera) ProtoMessage() {}
 
 func (x *DiscoveredCamera) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[37]
+	mi := &file_vedette_v1_camera_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3179,7 @@ func (x *DiscoveredCamera) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveredCamera.ProtoReflect.Descriptor instead.
 func (*DiscoveredCamera) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{37}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DiscoveredCamera) GetEndpoint() string {
@@ -3193,7 +3272,7 @@ type DiscoveredStream struct {
 
 func (x *DiscoveredStream) Reset() {
 	*x = DiscoveredStream{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[38]
+	mi := &file_vedette_v1_camera_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3284,7 @@ func (x *DiscoveredStream) String() string {
 func (*DiscoveredStream) ProtoMessage() {}
 
 func (x *DiscoveredStream) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[38]
+	mi := &file_vedette_v1_camera_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3297,7 @@ func (x *DiscoveredStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoveredStream.ProtoReflect.Descriptor instead.
 func (*DiscoveredStream) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{38}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DiscoveredStream) GetProfile() string {
@@ -3252,7 +3331,7 @@ type WatchVideoRequest struct {
 
 func (x *WatchVideoRequest) Reset() {
 	*x = WatchVideoRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[39]
+	mi := &file_vedette_v1_camera_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3264,7 +3343,7 @@ func (x *WatchVideoRequest) String() string {
 func (*WatchVideoRequest) ProtoMessage() {}
 
 func (x *WatchVideoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[39]
+	mi := &file_vedette_v1_camera_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3277,7 +3356,7 @@ func (x *WatchVideoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVideoRequest.ProtoReflect.Descriptor instead.
 func (*WatchVideoRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{39}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchVideoRequest) GetName() string {
@@ -3307,7 +3386,7 @@ type WatchVideoResponse struct {
 
 func (x *WatchVideoResponse) Reset() {
 	*x = WatchVideoResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[40]
+	mi := &file_vedette_v1_camera_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3398,7 @@ func (x *WatchVideoResponse) String() string {
 func (*WatchVideoResponse) ProtoMessage() {}
 
 func (x *WatchVideoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[40]
+	mi := &file_vedette_v1_camera_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3411,7 @@ func (x *WatchVideoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVideoResponse.ProtoReflect.Descriptor instead.
 func (*WatchVideoResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{40}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchVideoResponse) GetItem() isWatchVideoResponse_Item {
@@ -3386,7 +3465,7 @@ type WatchUnmaskedVideoRequest struct {
 
 func (x *WatchUnmaskedVideoRequest) Reset() {
 	*x = WatchUnmaskedVideoRequest{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[41]
+	mi := &file_vedette_v1_camera_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3477,7 @@ func (x *WatchUnmaskedVideoRequest) String() string {
 func (*WatchUnmaskedVideoRequest) ProtoMessage() {}
 
 func (x *WatchUnmaskedVideoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[41]
+	mi := &file_vedette_v1_camera_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3490,7 @@ func (x *WatchUnmaskedVideoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUnmaskedVideoRequest.ProtoReflect.Descriptor instead.
 func (*WatchUnmaskedVideoRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{41}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchUnmaskedVideoRequest) GetName() string {
@@ -3441,7 +3520,7 @@ type WatchUnmaskedVideoResponse struct {
 
 func (x *WatchUnmaskedVideoResponse) Reset() {
 	*x = WatchUnmaskedVideoResponse{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[42]
+	mi := &file_vedette_v1_camera_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3532,7 @@ func (x *WatchUnmaskedVideoResponse) String() string {
 func (*WatchUnmaskedVideoResponse) ProtoMessage() {}
 
 func (x *WatchUnmaskedVideoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[42]
+	mi := &file_vedette_v1_camera_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3545,7 @@ func (x *WatchUnmaskedVideoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUnmaskedVideoResponse.ProtoReflect.Descriptor instead.
 func (*WatchUnmaskedVideoResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{42}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchUnmaskedVideoResponse) GetItem() isWatchUnmaskedVideoResponse_Item {
@@ -3528,7 +3607,7 @@ type VideoDescription struct {
 
 func (x *VideoDescription) Reset() {
 	*x = VideoDescription{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[43]
+	mi := &file_vedette_v1_camera_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3619,7 @@ func (x *VideoDescription) String() string {
 func (*VideoDescription) ProtoMessage() {}
 
 func (x *VideoDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[43]
+	mi := &file_vedette_v1_camera_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3632,7 @@ func (x *VideoDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VideoDescription.ProtoReflect.Descriptor instead.
 func (*VideoDescription) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{43}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VideoDescription) GetStreamEpoch() string {
@@ -3618,7 +3697,7 @@ type VideoUnit struct {
 
 func (x *VideoUnit) Reset() {
 	*x = VideoUnit{}
-	mi := &file_vedette_v1_camera_proto_msgTypes[44]
+	mi := &file_vedette_v1_camera_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3630,7 +3709,7 @@ func (x *VideoUnit) String() string {
 func (*VideoUnit) ProtoMessage() {}
 
 func (x *VideoUnit) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_camera_proto_msgTypes[44]
+	mi := &file_vedette_v1_camera_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3643,7 +3722,7 @@ func (x *VideoUnit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VideoUnit.ProtoReflect.Descriptor instead.
 func (*VideoUnit) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{44}
+	return file_vedette_v1_camera_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *VideoUnit) GetUnits() [][]byte {
@@ -3754,7 +3833,7 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\tRecording\x12\x1f\n" +
 	"\vno_pictures\x18\x01 \x01(\bR\n" +
 	"noPictures\x12-\n" +
-	"\x04clip\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04clip\"\xa5\x06\n" +
+	"\x04clip\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04clip\"\xd1\x06\n" +
 	"\fCameraStatus\x12-\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x17.vedette.v1.CameraStateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -3775,11 +3854,18 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x0fnext_retry_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\rnextRetryTime\x120\n" +
 	"\x06ingest\x18\x1e \x01(\v2\x18.vedette.v1.IngestStatusR\x06ingest\x12\x1f\n" +
 	"\vlimited_fps\x18( \x01(\x01R\n" +
-	"limitedFps\x1a8\n" +
+	"limitedFps\x12*\n" +
+	"\x04main\x182 \x01(\v2\x16.vedette.v1.MainStreamR\x04main\x1a8\n" +
 	"\n" +
 	"DropsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xfb\x04\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x96\x01\n" +
+	"\n" +
+	"MainStream\x12-\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x17.vedette.v1.CameraStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12'\n" +
+	"\x05media\x18\x04 \x01(\v2\x11.vedette.v1.MediaR\x05media\"\xfb\x04\n" +
 	"\fIngestStatus\x12\x1c\n" +
 	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x18\n" +
 	"\adecoder\x18\x02 \x01(\tR\adecoder\x12)\n" +
@@ -4012,7 +4098,7 @@ func file_vedette_v1_camera_proto_rawDescGZIP() []byte {
 }
 
 var file_vedette_v1_camera_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_vedette_v1_camera_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_vedette_v1_camera_proto_goTypes = []any{
 	(DesiredState)(0),                  // 0: vedette.v1.DesiredState
 	(Isolation)(0),                     // 1: vedette.v1.Isolation
@@ -4029,59 +4115,60 @@ var file_vedette_v1_camera_proto_goTypes = []any{
 	(*MotionGate)(nil),                 // 12: vedette.v1.MotionGate
 	(*Recording)(nil),                  // 13: vedette.v1.Recording
 	(*CameraStatus)(nil),               // 14: vedette.v1.CameraStatus
-	(*IngestStatus)(nil),               // 15: vedette.v1.IngestStatus
-	(*Media)(nil),                      // 16: vedette.v1.Media
-	(*CreateCameraRequest)(nil),        // 17: vedette.v1.CreateCameraRequest
-	(*GetCameraRequest)(nil),           // 18: vedette.v1.GetCameraRequest
-	(*ListCamerasRequest)(nil),         // 19: vedette.v1.ListCamerasRequest
-	(*ListCamerasResponse)(nil),        // 20: vedette.v1.ListCamerasResponse
-	(*UpdateCameraRequest)(nil),        // 21: vedette.v1.UpdateCameraRequest
-	(*DeleteCameraRequest)(nil),        // 22: vedette.v1.DeleteCameraRequest
-	(*DeleteCameraResponse)(nil),       // 23: vedette.v1.DeleteCameraResponse
-	(*EnableCameraRequest)(nil),        // 24: vedette.v1.EnableCameraRequest
-	(*DisableCameraRequest)(nil),       // 25: vedette.v1.DisableCameraRequest
-	(*ProbeCameraRequest)(nil),         // 26: vedette.v1.ProbeCameraRequest
-	(*ProbeCameraResponse)(nil),        // 27: vedette.v1.ProbeCameraResponse
-	(*ProbeWarning)(nil),               // 28: vedette.v1.ProbeWarning
-	(*DumpPacketsRequest)(nil),         // 29: vedette.v1.DumpPacketsRequest
-	(*DumpPacketsResponse)(nil),        // 30: vedette.v1.DumpPacketsResponse
-	(*GetSnapshotRequest)(nil),         // 31: vedette.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),        // 32: vedette.v1.GetSnapshotResponse
-	(*GetFrameTimingRequest)(nil),      // 33: vedette.v1.GetFrameTimingRequest
-	(*FrameTiming)(nil),                // 34: vedette.v1.FrameTiming
-	(*StageTiming)(nil),                // 35: vedette.v1.StageTiming
-	(*FrameStamps)(nil),                // 36: vedette.v1.FrameStamps
-	(*StageStamp)(nil),                 // 37: vedette.v1.StageStamp
-	(*WatchCamerasRequest)(nil),        // 38: vedette.v1.WatchCamerasRequest
-	(*WatchCamerasResponse)(nil),       // 39: vedette.v1.WatchCamerasResponse
-	(*CameraChange)(nil),               // 40: vedette.v1.CameraChange
-	(*DiscoverCamerasRequest)(nil),     // 41: vedette.v1.DiscoverCamerasRequest
-	(*DiscoverCamerasResponse)(nil),    // 42: vedette.v1.DiscoverCamerasResponse
-	(*DiscoveredCamera)(nil),           // 43: vedette.v1.DiscoveredCamera
-	(*DiscoveredStream)(nil),           // 44: vedette.v1.DiscoveredStream
-	(*WatchVideoRequest)(nil),          // 45: vedette.v1.WatchVideoRequest
-	(*WatchVideoResponse)(nil),         // 46: vedette.v1.WatchVideoResponse
-	(*WatchUnmaskedVideoRequest)(nil),  // 47: vedette.v1.WatchUnmaskedVideoRequest
-	(*WatchUnmaskedVideoResponse)(nil), // 48: vedette.v1.WatchUnmaskedVideoResponse
-	(*VideoDescription)(nil),           // 49: vedette.v1.VideoDescription
-	(*VideoUnit)(nil),                  // 50: vedette.v1.VideoUnit
-	nil,                                // 51: vedette.v1.Camera.LabelsEntry
-	nil,                                // 52: vedette.v1.CameraStatus.DropsEntry
-	(*timestamppb.Timestamp)(nil),      // 53: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 54: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 55: google.protobuf.FieldMask
-	(*Synced)(nil),                     // 56: vedette.v1.Synced
-	(*Heartbeat)(nil),                  // 57: vedette.v1.Heartbeat
-	(*Gap)(nil),                        // 58: vedette.v1.Gap
-	(ChangeKind)(0),                    // 59: vedette.v1.ChangeKind
+	(*MainStream)(nil),                 // 15: vedette.v1.MainStream
+	(*IngestStatus)(nil),               // 16: vedette.v1.IngestStatus
+	(*Media)(nil),                      // 17: vedette.v1.Media
+	(*CreateCameraRequest)(nil),        // 18: vedette.v1.CreateCameraRequest
+	(*GetCameraRequest)(nil),           // 19: vedette.v1.GetCameraRequest
+	(*ListCamerasRequest)(nil),         // 20: vedette.v1.ListCamerasRequest
+	(*ListCamerasResponse)(nil),        // 21: vedette.v1.ListCamerasResponse
+	(*UpdateCameraRequest)(nil),        // 22: vedette.v1.UpdateCameraRequest
+	(*DeleteCameraRequest)(nil),        // 23: vedette.v1.DeleteCameraRequest
+	(*DeleteCameraResponse)(nil),       // 24: vedette.v1.DeleteCameraResponse
+	(*EnableCameraRequest)(nil),        // 25: vedette.v1.EnableCameraRequest
+	(*DisableCameraRequest)(nil),       // 26: vedette.v1.DisableCameraRequest
+	(*ProbeCameraRequest)(nil),         // 27: vedette.v1.ProbeCameraRequest
+	(*ProbeCameraResponse)(nil),        // 28: vedette.v1.ProbeCameraResponse
+	(*ProbeWarning)(nil),               // 29: vedette.v1.ProbeWarning
+	(*DumpPacketsRequest)(nil),         // 30: vedette.v1.DumpPacketsRequest
+	(*DumpPacketsResponse)(nil),        // 31: vedette.v1.DumpPacketsResponse
+	(*GetSnapshotRequest)(nil),         // 32: vedette.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),        // 33: vedette.v1.GetSnapshotResponse
+	(*GetFrameTimingRequest)(nil),      // 34: vedette.v1.GetFrameTimingRequest
+	(*FrameTiming)(nil),                // 35: vedette.v1.FrameTiming
+	(*StageTiming)(nil),                // 36: vedette.v1.StageTiming
+	(*FrameStamps)(nil),                // 37: vedette.v1.FrameStamps
+	(*StageStamp)(nil),                 // 38: vedette.v1.StageStamp
+	(*WatchCamerasRequest)(nil),        // 39: vedette.v1.WatchCamerasRequest
+	(*WatchCamerasResponse)(nil),       // 40: vedette.v1.WatchCamerasResponse
+	(*CameraChange)(nil),               // 41: vedette.v1.CameraChange
+	(*DiscoverCamerasRequest)(nil),     // 42: vedette.v1.DiscoverCamerasRequest
+	(*DiscoverCamerasResponse)(nil),    // 43: vedette.v1.DiscoverCamerasResponse
+	(*DiscoveredCamera)(nil),           // 44: vedette.v1.DiscoveredCamera
+	(*DiscoveredStream)(nil),           // 45: vedette.v1.DiscoveredStream
+	(*WatchVideoRequest)(nil),          // 46: vedette.v1.WatchVideoRequest
+	(*WatchVideoResponse)(nil),         // 47: vedette.v1.WatchVideoResponse
+	(*WatchUnmaskedVideoRequest)(nil),  // 48: vedette.v1.WatchUnmaskedVideoRequest
+	(*WatchUnmaskedVideoResponse)(nil), // 49: vedette.v1.WatchUnmaskedVideoResponse
+	(*VideoDescription)(nil),           // 50: vedette.v1.VideoDescription
+	(*VideoUnit)(nil),                  // 51: vedette.v1.VideoUnit
+	nil,                                // 52: vedette.v1.Camera.LabelsEntry
+	nil,                                // 53: vedette.v1.CameraStatus.DropsEntry
+	(*timestamppb.Timestamp)(nil),      // 54: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 55: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 56: google.protobuf.FieldMask
+	(*Synced)(nil),                     // 57: vedette.v1.Synced
+	(*Heartbeat)(nil),                  // 58: vedette.v1.Heartbeat
+	(*Gap)(nil),                        // 59: vedette.v1.Gap
+	(ChangeKind)(0),                    // 60: vedette.v1.ChangeKind
 }
 var file_vedette_v1_camera_proto_depIdxs = []int32{
-	51, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
+	52, // 0: vedette.v1.Camera.labels:type_name -> vedette.v1.Camera.LabelsEntry
 	9,  // 1: vedette.v1.Camera.source:type_name -> vedette.v1.Source
 	11, // 2: vedette.v1.Camera.analysis:type_name -> vedette.v1.Analysis
 	0,  // 3: vedette.v1.Camera.desired_state:type_name -> vedette.v1.DesiredState
-	53, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
-	53, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
+	54, // 4: vedette.v1.Camera.create_time:type_name -> google.protobuf.Timestamp
+	54, // 5: vedette.v1.Camera.update_time:type_name -> google.protobuf.Timestamp
 	13, // 6: vedette.v1.Camera.recording:type_name -> vedette.v1.Recording
 	7,  // 7: vedette.v1.Camera.privacy_masks:type_name -> vedette.v1.PrivacyMask
 	14, // 8: vedette.v1.Camera.status:type_name -> vedette.v1.CameraStatus
@@ -4089,94 +4176,97 @@ var file_vedette_v1_camera_proto_depIdxs = []int32{
 	2,  // 10: vedette.v1.Source.transport:type_name -> vedette.v1.Transport
 	1,  // 11: vedette.v1.Source.isolation:type_name -> vedette.v1.Isolation
 	10, // 12: vedette.v1.Source.tls:type_name -> vedette.v1.CameraTls
-	54, // 13: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
+	55, // 13: vedette.v1.Analysis.staleness_budget:type_name -> google.protobuf.Duration
 	3,  // 14: vedette.v1.Analysis.priority:type_name -> vedette.v1.Priority
 	12, // 15: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
-	54, // 16: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
-	54, // 17: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
-	54, // 18: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
+	55, // 16: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
+	55, // 17: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
+	55, // 18: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
 	4,  // 19: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
-	53, // 20: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
-	16, // 21: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
-	53, // 22: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
-	52, // 23: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
-	53, // 24: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
-	15, // 25: vedette.v1.CameraStatus.ingest:type_name -> vedette.v1.IngestStatus
-	54, // 26: vedette.v1.IngestStatus.clock_offset:type_name -> google.protobuf.Duration
-	6,  // 27: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
-	6,  // 28: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
-	6,  // 29: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
-	55, // 30: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
-	9,  // 31: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
-	16, // 32: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
-	54, // 33: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
-	15, // 34: vedette.v1.ProbeCameraResponse.ingest:type_name -> vedette.v1.IngestStatus
-	28, // 35: vedette.v1.ProbeCameraResponse.warnings:type_name -> vedette.v1.ProbeWarning
-	54, // 36: vedette.v1.DumpPacketsRequest.duration:type_name -> google.protobuf.Duration
-	53, // 37: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
-	35, // 38: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
-	35, // 39: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
-	36, // 40: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
-	54, // 41: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
-	54, // 42: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
-	54, // 43: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
-	53, // 44: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
-	37, // 45: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
-	54, // 46: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
-	54, // 47: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	40, // 48: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
-	56, // 49: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
-	57, // 50: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	58, // 51: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
-	59, // 52: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
-	6,  // 53: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
-	54, // 54: vedette.v1.DiscoverCamerasRequest.timeout:type_name -> google.protobuf.Duration
-	43, // 55: vedette.v1.DiscoverCamerasResponse.cameras:type_name -> vedette.v1.DiscoveredCamera
-	44, // 56: vedette.v1.DiscoveredCamera.streams:type_name -> vedette.v1.DiscoveredStream
-	54, // 57: vedette.v1.DiscoveredCamera.clock_offset:type_name -> google.protobuf.Duration
-	16, // 58: vedette.v1.DiscoveredStream.media:type_name -> vedette.v1.Media
-	5,  // 59: vedette.v1.WatchVideoRequest.stream:type_name -> vedette.v1.VideoStream
-	49, // 60: vedette.v1.WatchVideoResponse.description:type_name -> vedette.v1.VideoDescription
-	50, // 61: vedette.v1.WatchVideoResponse.unit:type_name -> vedette.v1.VideoUnit
-	5,  // 62: vedette.v1.WatchUnmaskedVideoRequest.stream:type_name -> vedette.v1.VideoStream
-	49, // 63: vedette.v1.WatchUnmaskedVideoResponse.description:type_name -> vedette.v1.VideoDescription
-	50, // 64: vedette.v1.WatchUnmaskedVideoResponse.unit:type_name -> vedette.v1.VideoUnit
-	53, // 65: vedette.v1.VideoUnit.capture_time:type_name -> google.protobuf.Timestamp
-	17, // 66: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
-	18, // 67: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
-	19, // 68: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
-	21, // 69: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
-	22, // 70: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
-	24, // 71: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
-	25, // 72: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
-	26, // 73: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
-	31, // 74: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
-	33, // 75: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
-	41, // 76: vedette.v1.CameraService.DiscoverCameras:input_type -> vedette.v1.DiscoverCamerasRequest
-	45, // 77: vedette.v1.CameraService.WatchVideo:input_type -> vedette.v1.WatchVideoRequest
-	47, // 78: vedette.v1.CameraService.WatchUnmaskedVideo:input_type -> vedette.v1.WatchUnmaskedVideoRequest
-	29, // 79: vedette.v1.CameraService.DumpPackets:input_type -> vedette.v1.DumpPacketsRequest
-	38, // 80: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
-	6,  // 81: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
-	6,  // 82: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
-	20, // 83: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
-	6,  // 84: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
-	23, // 85: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
-	6,  // 86: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
-	6,  // 87: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
-	27, // 88: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
-	32, // 89: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
-	34, // 90: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
-	42, // 91: vedette.v1.CameraService.DiscoverCameras:output_type -> vedette.v1.DiscoverCamerasResponse
-	46, // 92: vedette.v1.CameraService.WatchVideo:output_type -> vedette.v1.WatchVideoResponse
-	48, // 93: vedette.v1.CameraService.WatchUnmaskedVideo:output_type -> vedette.v1.WatchUnmaskedVideoResponse
-	30, // 94: vedette.v1.CameraService.DumpPackets:output_type -> vedette.v1.DumpPacketsResponse
-	39, // 95: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
-	81, // [81:96] is the sub-list for method output_type
-	66, // [66:81] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	54, // 20: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
+	17, // 21: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
+	54, // 22: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
+	53, // 23: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
+	54, // 24: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
+	16, // 25: vedette.v1.CameraStatus.ingest:type_name -> vedette.v1.IngestStatus
+	15, // 26: vedette.v1.CameraStatus.main:type_name -> vedette.v1.MainStream
+	4,  // 27: vedette.v1.MainStream.state:type_name -> vedette.v1.CameraState
+	17, // 28: vedette.v1.MainStream.media:type_name -> vedette.v1.Media
+	55, // 29: vedette.v1.IngestStatus.clock_offset:type_name -> google.protobuf.Duration
+	6,  // 30: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
+	6,  // 31: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
+	6,  // 32: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
+	56, // 33: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
+	9,  // 34: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
+	17, // 35: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
+	55, // 36: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
+	16, // 37: vedette.v1.ProbeCameraResponse.ingest:type_name -> vedette.v1.IngestStatus
+	29, // 38: vedette.v1.ProbeCameraResponse.warnings:type_name -> vedette.v1.ProbeWarning
+	55, // 39: vedette.v1.DumpPacketsRequest.duration:type_name -> google.protobuf.Duration
+	54, // 40: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
+	36, // 41: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
+	36, // 42: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
+	37, // 43: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
+	55, // 44: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
+	55, // 45: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
+	55, // 46: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
+	54, // 47: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
+	38, // 48: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
+	55, // 49: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
+	55, // 50: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	41, // 51: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
+	57, // 52: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
+	58, // 53: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	59, // 54: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
+	60, // 55: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
+	6,  // 56: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
+	55, // 57: vedette.v1.DiscoverCamerasRequest.timeout:type_name -> google.protobuf.Duration
+	44, // 58: vedette.v1.DiscoverCamerasResponse.cameras:type_name -> vedette.v1.DiscoveredCamera
+	45, // 59: vedette.v1.DiscoveredCamera.streams:type_name -> vedette.v1.DiscoveredStream
+	55, // 60: vedette.v1.DiscoveredCamera.clock_offset:type_name -> google.protobuf.Duration
+	17, // 61: vedette.v1.DiscoveredStream.media:type_name -> vedette.v1.Media
+	5,  // 62: vedette.v1.WatchVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	50, // 63: vedette.v1.WatchVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	51, // 64: vedette.v1.WatchVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	5,  // 65: vedette.v1.WatchUnmaskedVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	50, // 66: vedette.v1.WatchUnmaskedVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	51, // 67: vedette.v1.WatchUnmaskedVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	54, // 68: vedette.v1.VideoUnit.capture_time:type_name -> google.protobuf.Timestamp
+	18, // 69: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
+	19, // 70: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
+	20, // 71: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
+	22, // 72: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
+	23, // 73: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
+	25, // 74: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
+	26, // 75: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
+	27, // 76: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
+	32, // 77: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
+	34, // 78: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
+	42, // 79: vedette.v1.CameraService.DiscoverCameras:input_type -> vedette.v1.DiscoverCamerasRequest
+	46, // 80: vedette.v1.CameraService.WatchVideo:input_type -> vedette.v1.WatchVideoRequest
+	48, // 81: vedette.v1.CameraService.WatchUnmaskedVideo:input_type -> vedette.v1.WatchUnmaskedVideoRequest
+	30, // 82: vedette.v1.CameraService.DumpPackets:input_type -> vedette.v1.DumpPacketsRequest
+	39, // 83: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
+	6,  // 84: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
+	6,  // 85: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
+	21, // 86: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
+	6,  // 87: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
+	24, // 88: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
+	6,  // 89: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
+	6,  // 90: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
+	28, // 91: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
+	33, // 92: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
+	35, // 93: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
+	43, // 94: vedette.v1.CameraService.DiscoverCameras:output_type -> vedette.v1.DiscoverCamerasResponse
+	47, // 95: vedette.v1.CameraService.WatchVideo:output_type -> vedette.v1.WatchVideoResponse
+	49, // 96: vedette.v1.CameraService.WatchUnmaskedVideo:output_type -> vedette.v1.WatchUnmaskedVideoResponse
+	31, // 97: vedette.v1.CameraService.DumpPackets:output_type -> vedette.v1.DumpPacketsResponse
+	40, // 98: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
+	84, // [84:99] is the sub-list for method output_type
+	69, // [69:84] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_camera_proto_init() }
@@ -4185,17 +4275,17 @@ func file_vedette_v1_camera_proto_init() {
 		return
 	}
 	file_vedette_v1_watch_proto_init()
-	file_vedette_v1_camera_proto_msgTypes[33].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[34].OneofWrappers = []any{
 		(*WatchCamerasResponse_Change)(nil),
 		(*WatchCamerasResponse_Synced)(nil),
 		(*WatchCamerasResponse_Heartbeat)(nil),
 		(*WatchCamerasResponse_Gap)(nil),
 	}
-	file_vedette_v1_camera_proto_msgTypes[40].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[41].OneofWrappers = []any{
 		(*WatchVideoResponse_Description)(nil),
 		(*WatchVideoResponse_Unit)(nil),
 	}
-	file_vedette_v1_camera_proto_msgTypes[42].OneofWrappers = []any{
+	file_vedette_v1_camera_proto_msgTypes[43].OneofWrappers = []any{
 		(*WatchUnmaskedVideoResponse_Description)(nil),
 		(*WatchUnmaskedVideoResponse_Unit)(nil),
 	}
@@ -4205,7 +4295,7 @@ func file_vedette_v1_camera_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_camera_proto_rawDesc), len(file_vedette_v1_camera_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
