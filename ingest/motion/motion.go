@@ -6,7 +6,6 @@
 package motion
 
 import (
-	"slices"
 	"time"
 
 	"github.com/vedette/vedette/ingest"
@@ -59,7 +58,6 @@ type Gate struct {
 	background, flicker []float32
 	begun, last         time.Time
 	openUntil, passed   time.Time
-	diff                []float32
 }
 
 // New returns a gate. ignored marks cells, row by row, whose motion does not count; nil: all count.
@@ -73,7 +71,7 @@ func New(cfg ingest.Gate, ignored []bool) *Gate {
 	if cfg.Recheck <= 0 {
 		cfg.Recheck = 10 * time.Second
 	}
-	g := &Gate{cfg: cfg, ignored: ignored, diff: make([]float32, 0, Cells)}
+	g := &Gate{cfg: cfg, ignored: ignored}
 	for i := range Cells {
 		if !g.ignores(i) {
 			g.counted++
@@ -149,16 +147,24 @@ func (g *Gate) compare(luma []byte, passed time.Duration) float64 {
 	return float64(changed) / float64(max(g.counted, 1))
 }
 
-// light returns how much brighter the whole picture is: the median of the differences, which nothing that
-// covers less than half of it moves.
+// light returns how much brighter the whole picture is: the median of the differences to half a grey level, which nothing
+// that covers less than half of it moves.
 func (g *Gate) light(luma []byte) float32 {
-	g.diff = g.diff[:0]
+	const most = 256
+	var count [4 * most]uint16
+	seen := 0
 	// Every third cell is enough for a median, and no row or column is left out (64 is no multiple of 3).
 	for i := 0; i < Cells; i += 3 {
-		g.diff = append(g.diff, float32(luma[i])-g.background[i])
+		count[int(2*(float32(luma[i])-g.background[i]+most))]++
+		seen++
 	}
-	slices.Sort(g.diff)
-	return g.diff[len(g.diff)/2]
+	below := 0
+	for step, n := range count {
+		if below += int(n); below > seen/2 {
+			return float32(step)/2 - most
+		}
+	}
+	return 0
 }
 
 // weight of a new value after a time, for an average over another.
