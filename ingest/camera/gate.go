@@ -1,7 +1,9 @@
 package camera
 
 import (
+	"cmp"
 	"image"
+	"time"
 
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/framebus"
@@ -93,6 +95,19 @@ func (s *session) pass(f *ingest.Frame, p *av.Picture) bool {
 		s.c.totals.Gated++
 	}
 	return verdict != motion.Closed
+}
+
+// still reports whether the gate is closed, and how long that may be believed without a look.
+func (s *session) still() (recheck time.Duration, still bool) {
+	s.mu.Lock()
+	g := s.gate
+	s.mu.Unlock()
+	if g == nil {
+		return 0, false
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return cmp.Or(g.cfg.Recheck, motion.DefaultRecheck), s.c.gate == GateClosed
 }
 
 // sameGate reports whether two settings make the same gate.

@@ -58,6 +58,7 @@ func newSession(c *Camera, settings ingest.Camera, attempts int, reason ingest.E
 		cfg.Threads, cfg.Throughput = c.cfg.FileThreads, true
 	}
 	s.gate = newGate(settings)
+	cfg.Still = s.still
 	s.decoder = decode.New(cfg, s)
 	return s
 }

@@ -51,6 +51,9 @@ type Config struct {
 	Open func(name string, cfg av.DecoderConfig) (Engine, error)
 	// Chosen is told which decoder is used and why not the first; nil: nobody is. Called by the decoding goroutine.
 	Chosen func(name, fallback string)
+	// Still reports whether nothing moves in what was decoded last, and how long to go by the sizes of coded pictures
+	// alone; nil: everything is decoded. Called by the decoding goroutine.
+	Still func() (recheck time.Duration, still bool)
 	// Budget bounds how many decoders work at the same time on this box; nil: no bound.
 	Budget chan struct{}
 }
@@ -58,6 +61,8 @@ type Config struct {
 // Counts of what happened, as totals.
 type Counts struct {
 	Late, NoKeyframe, Decoded, Tainted, Errors, Unsampled, Fallbacks uint64
+	// Still units would have been analysed, but were not even decoded: nothing moved.
+	Still uint64
 	// CPU is the processor time spent in decoding, on the decoder's own thread.
 	CPU time.Duration
 }
@@ -66,7 +71,7 @@ type Counts struct {
 func (c Counts) Add(o Counts) Counts {
 	return Counts{
 		Late: c.Late + o.Late, NoKeyframe: c.NoKeyframe + o.NoKeyframe, Decoded: c.Decoded + o.Decoded,
-		Tainted: c.Tainted + o.Tainted, Errors: c.Errors + o.Errors, Unsampled: c.Unsampled + o.Unsampled, Fallbacks: c.Fallbacks + o.Fallbacks,
+		Tainted: c.Tainted + o.Tainted, Errors: c.Errors + o.Errors, Unsampled: c.Unsampled + o.Unsampled, Fallbacks: c.Fallbacks + o.Fallbacks, Still: c.Still + o.Still,
 		CPU: c.CPU + o.CPU,
 	}
 }
@@ -79,7 +84,7 @@ type Decoder struct {
 
 	rate   atomic.Pointer[float64] // a new rate to apply, or nil
 	counts struct {
-		noKeyframe, decoded, tainted, errors, unsampled, fallbacks atomic.Uint64
+		noKeyframe, decoded, tainted, errors, unsampled, fallbacks, still atomic.Uint64
 	}
 	cpu    atomic.Int64 // of Counts.CPU
 	latest latest
@@ -113,7 +118,7 @@ func (d *Decoder) Counts() Counts {
 	return Counts{
 		Late: d.queue.dropped(), NoKeyframe: d.counts.noKeyframe.Load(), Decoded: d.counts.decoded.Load(),
 		Tainted: d.counts.tainted.Load(), Errors: d.counts.errors.Load(), Unsampled: d.counts.unsampled.Load(),
-		Fallbacks: d.counts.fallbacks.Load(), CPU: time.Duration(d.cpu.Load()),
+		Fallbacks: d.counts.fallbacks.Load(), Still: d.counts.still.Load(), CPU: time.Duration(d.cpu.Load()),
 	}
 }
 
@@ -195,6 +200,7 @@ type worker struct {
 	codec   ingest.Codec
 	sampler sampler
 	groups  groups
+	still   still
 	fresh   time.Time // capture of the newest keyframe decoded while others are skipped
 	synced  bool      // a keyframe has been sent since the decoder was opened
 	tainted bool
@@ -222,7 +228,15 @@ func (w *worker) close() {
 	w.d.latest.close()
 }
 
+// unit decodes a unit, unless it may wait.
 func (w *worker) unit(ctx context.Context, u Unit) error {
+	if waits, err := w.holds(ctx, u); waits || err != nil {
+		return err
+	}
+	return w.decode(ctx, u)
+}
+
+func (w *worker) decode(ctx context.Context, u Unit) error {
 	if r := w.d.rate.Swap(nil); r != nil {
 		w.sampler = newSampler(*r)
 	}
@@ -281,6 +295,7 @@ func codecOf(c ingest.Codec) av.Codec {
 }
 
 func (w *worker) drain(ctx context.Context) error {
+	w.forget()
 	if w.dec == nil {
 		return nil
 	}

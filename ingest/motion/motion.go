@@ -21,6 +21,9 @@ const (
 	Cells = Width * Height
 )
 
+// DefaultRecheck is how often a frame passes at least, unless a camera's settings say otherwise.
+const DefaultRecheck = 10 * time.Second
+
 // Verdict on one frame.
 type Verdict int
 
@@ -69,7 +72,7 @@ func New(cfg ingest.Gate, ignored []bool) *Gate {
 		cfg.Hold = 2 * time.Second
 	}
 	if cfg.Recheck <= 0 {
-		cfg.Recheck = 10 * time.Second
+		cfg.Recheck = DefaultRecheck
 	}
 	g := &Gate{cfg: cfg, ignored: ignored}
 	for i := range Cells {

@@ -586,7 +586,7 @@ func (e *entry) counters() *ingestv1.Counters {
 		Camera: e.name, Packets: n.Packets, Bytes: n.Bytes, PacketsLost: n.PacketsLost, PacketsBad: n.PacketsBad,
 		AccessUnits: n.AccessUnits, Keyframes: n.Keyframes,
 		DroppedDecodeLate: n.Decode.Late, DroppedNoKeyframe: n.Decode.NoKeyframe, FramesDecoded: n.Decode.Decoded,
-		FramesTainted: n.Decode.Tainted, DecodeErrors: n.Decode.Errors, FramesUnsampled: n.Decode.Unsampled, FramesGated: n.Gated,
+		FramesTainted: n.Decode.Tainted, DecodeErrors: n.Decode.Errors, FramesUnsampled: n.Decode.Unsampled, FramesGated: n.Gated + n.Decode.Still,
 		FramesAnnounced: f.Announced, DroppedNoSlot: f.NoSlot, DroppedNoLease: f.NoLease, LeasesExpired: f.Expired,
 		Reconnects: n.Reconnects, Pictures: e.stills.encodedCount(), DroppedSlowWatcher: n.SlowWatcher, FrameAgeNs: int64(n.FrameAge),
 		DecoderFallbacks: n.Decode.Fallbacks, DecodersAbandoned: n.Abandoned, DecodeCpuNs: int64(n.Decode.CPU),
