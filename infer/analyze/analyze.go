@@ -5,6 +5,7 @@ package analyze
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,8 @@ type Point struct {
 	Shares []float64
 	Memory int64 // of the server, bytes; 0: unknown
 	Errors int
+	// Error is the first of them.
+	Error string
 	// Fault is why the server did not take the settings; empty: it did.
 	Fault string
 }
@@ -365,6 +368,7 @@ func (s *sweep) measure(ctx context.Context, p *Point) error {
 		p.Shares = append(p.Shares, r.Throughput)
 		p.P50, p.P99 = max(p.P50, r.Latency.P50), max(p.P99, r.Latency.P99)
 		p.Errors += r.Errors
+		p.Error = cmp.Or(p.Error, r.Error)
 	}
 	if s.cfg.Memory != nil {
 		var err error

@@ -20,9 +20,11 @@ type Command struct {
 	Models  []string `short:"m" name:"model" required:"" placeholder:"NAME" help:"Model to try configurations of; several, or given several times, are asked at once. Of an ensemble the models of its steps are varied."`
 	Roots   []string `name:"model-repository" type:"path" placeholder:"DIR" help:"Start a server with this repository, and end it afterwards; may be given several times."`
 	Server  string   `type:"path" placeholder:"FILE" help:"The program to start; vedette-infer beside this one by default."`
+	Flags   []string `name:"server-flag" sep:"none" placeholder:"--FLAG=VALUE" help:"A flag for the server that is started; may be given several times."`
 	URL     string   `short:"u" name:"url" default:"127.0.0.1:8001" placeholder:"ADDR" help:"Or else the gRPC address of a server in explicit mode (${default})."`
 	Metrics string   `placeholder:"ADDR" help:"Its metrics address, to measure memory."`
 	Shape   []string `placeholder:"NAME:D,D" sep:"none" help:"Dimensions of an input that the model leaves open; may be given several times."`
+	Value   []string `placeholder:"NAME:V,V" sep:"none" help:"What an input is filled with, over and over, instead of zeros; may be given several times."`
 
 	Instances   []int           `placeholder:"N,N" help:"Numbers of instances to try."`
 	Threads     []int           `placeholder:"N,N" help:"Numbers of threads of ONNX Runtime to try."`
@@ -49,8 +51,9 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	if err := os.MkdirAll(c.Out, 0o750); err != nil {
 		return fmt.Errorf("make the output folder: %w", err)
 	}
+	log := filepath.Join(c.Out, "server.log")
 	if len(c.Roots) > 0 {
-		own, err := startServer(ctx, c.Server, c.Roots, filepath.Join(c.Out, "server.log"))
+		own, err := startServer(ctx, c.Server, c.Roots, c.Flags, log)
 		if err != nil {
 			return err
 		}
@@ -58,6 +61,9 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 		cfg.Load.GRPC, cfg.Memory = own.address, own.memory
 	}
 	report, err := Run(ctx, cfg)
+	if err != nil && len(c.Roots) > 0 {
+		return fmt.Errorf("%w (the server's log is %s)", err, log)
+	}
 	if err != nil {
 		return err
 	}
@@ -97,6 +103,10 @@ func (c *Command) config(w io.Writer) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	values, err := perf.ParseValues(c.Value)
+	if err != nil {
+		return Config{}, err
+	}
 	if c.Memory > 0 && c.Metrics == "" && len(c.Roots) == 0 {
 		return Config{}, errors.New("--memory-budget needs --metrics: the server tells its memory there")
 	}
@@ -104,7 +114,7 @@ func (c *Command) config(w io.Writer) (Config, error) {
 		return Config{}, errors.New("--metrics is for a server that runs already, --model-repository for one of its own")
 	}
 	cfg := Config{
-		Models: c.Models, Load: perf.Config{GRPC: c.URL, Shapes: shapes, Window: c.Interval, MaxWindows: c.Trials},
+		Models: c.Models, Load: perf.Config{GRPC: c.URL, Shapes: shapes, Values: values, Window: c.Interval, MaxWindows: c.Trials},
 		Instances: c.Instances, Threads: c.Threads, MaxBatches: c.MaxBatches, Delays: c.Delays,
 		Concurrency: c.Concurrency, Batches: c.Batches, MaxLatency: time.Duration(c.Latency * float64(time.Millisecond)), MaxMemory: c.Memory << 20,
 		Checkpoint: c.Checkpoint,
@@ -125,8 +135,11 @@ func (c *Command) config(w io.Writer) (Config, error) {
 	const bar = 20
 	cfg.Progress = func(done, total int, p *Point) {
 		said := fmt.Sprintf("%.1f inferences/s, p99 %s ms", p.Throughput, millis(p.P99))
-		if p.Fault != "" {
+		switch {
+		case p.Fault != "":
 			said = p.Fault
+		case p.Errors > 0:
+			said += fmt.Sprintf(", %d errors: %s", p.Errors, p.Error)
 		}
 		_, _ = fmt.Fprintf(w, "[%-*s] %d/%d  %s, %d under way: %s\n", bar, strings.Repeat("=", bar*done/total), done, total, p.Label(), p.Concurrency, said)
 	}

@@ -112,7 +112,7 @@ svg { max-width: 100%; height: auto } text { fill: currentColor; font-size: 12px
 {{end}}</svg>
 {{end}}<h2>All measurements</h2>
 <table><tr><th>settings<th>under way<th>batch<th>inferences/s<th>p50 ms<th>p99 ms<th>memory MiB<th>errors</tr>
-{{$best := .Best}}{{range .Points}}<tr{{if eq . $best}} class="best"{{end}}><td>{{.Label}}<td>{{.Concurrency}}<td>{{.Batch}}{{if .Fault}}<td colspan="5">{{.Fault}}{{else}}<td>{{printf "%.1f" .Throughput}}<td>{{millis .P50}}<td>{{millis .P99}}<td>{{mebibytes .Memory}}<td>{{.Errors}}{{end}}</tr>
+{{$best := .Best}}{{range .Points}}<tr{{if eq . $best}} class="best"{{end}}><td>{{.Label}}<td>{{.Concurrency}}<td>{{.Batch}}{{if .Fault}}<td colspan="5">{{.Fault}}{{else}}<td>{{printf "%.1f" .Throughput}}<td>{{millis .P50}}<td>{{millis .P99}}<td>{{mebibytes .Memory}}<td title="{{.Error}}">{{.Errors}}{{end}}</tr>
 {{end}}</table>
 </html>
 `

@@ -27,7 +27,7 @@ type ownServer struct {
 }
 
 // startServer runs the program on repositories, and returns when it answers. Nobody else can reach it.
-func startServer(ctx context.Context, program string, roots []string, log string) (_ *ownServer, err error) {
+func startServer(ctx context.Context, program string, roots, flags []string, log string) (_ *ownServer, err error) {
 	if program == "" {
 		exe, err := os.Executable()
 		if err != nil {
@@ -50,7 +50,7 @@ func startServer(ctx context.Context, program string, roots []string, log string
 	for _, root := range roots {
 		args = append(args, "--model-repository", root)
 	}
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, args...)
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, append(args, flags...)...)
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	theirs, ours, err := os.Pipe()
 	if err != nil {

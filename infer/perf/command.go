@@ -27,6 +27,7 @@ type Command struct {
 
 	Batch    int      `short:"b" name:"batch-size" default:"1" help:"Batch dimension (${default})."`
 	Shape    []string `placeholder:"NAME:D,D" sep:"none" help:"Dimensions of an input that the model leaves open; may be given several times."`
+	Value    []string `placeholder:"NAME:V,V" sep:"none" help:"What an input is filled with, over and over, instead of zeros; may be given several times."`
 	Random   bool     `help:"Fill tensors at random instead of with zeros."`
 	Stream   bool     `name:"streaming" help:"Send over gRPC streams."`
 	Memory   string   `name:"shared-memory" enum:"none,system" default:"none" help:"Where tensors are: none or system."`
@@ -97,6 +98,9 @@ func (c *Command) steps() ([]Config, error) {
 	}
 	var err error
 	if base.Shapes, err = ParseShapes(c.Shape); err != nil {
+		return nil, err
+	}
+	if base.Values, err = ParseValues(c.Value); err != nil {
 		return nil, err
 	}
 	loads, text := []float64{1}, c.Concurrency
@@ -172,6 +176,25 @@ func ParseShapes(list []string) (map[string][]int64, error) {
 			dims = append(dims, n)
 		}
 		out[text[:at]] = dims
+	}
+	return out, nil
+}
+
+// ParseValues reads numbers written as NAME:V,V.
+func ParseValues(list []string) (map[string][]float64, error) {
+	out := make(map[string][]float64, len(list))
+	for _, text := range list {
+		at := strings.LastIndexByte(text, ':')
+		if at <= 0 {
+			return nil, fmt.Errorf("--value %q is not NAME:V,V", text)
+		}
+		for v := range strings.SplitSeq(text[at+1:], ",") {
+			n, err := strconv.ParseFloat(v, 64)
+			if err != nil {
+				return nil, fmt.Errorf("--value %q: %q is not a number", text, v)
+			}
+			out[text[:at]] = append(out[text[:at]], n)
+		}
 	}
 	return out, nil
 }

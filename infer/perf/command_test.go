@@ -7,7 +7,7 @@ import (
 )
 
 func TestStepsOfACommandLine(t *testing.T) {
-	c := Command{Model: "m", URL: "a:1", Beside: "b:1", Concurrency: "1:5:2", Shape: []string{"IN:PUT:3,4"}, Batch: 2}
+	c := Command{Model: "m", URL: "a:1", Beside: "b:1", Concurrency: "1:5:2", Shape: []string{"IN:PUT:3,4"}, Value: []string{"IN:PUT:1,-2.5"}, Batch: 2}
 	steps, err := c.steps()
 	if err != nil || len(steps) != 6 {
 		t.Fatalf("got %+v, %v", steps, err)
@@ -17,7 +17,8 @@ func TestStepsOfACommandLine(t *testing.T) {
 	for _, s := range steps {
 		loads, at = append(loads, s.Concurrency), append(at, s.GRPC)
 	}
-	if !slices.Equal(loads, []int{1, 1, 3, 3, 5, 5}) || strings.Join(at, " ") != "a:1 b:1 a:1 b:1 a:1 b:1" || !slices.Equal(steps[0].Shapes["IN:PUT"], []int64{3, 4}) {
+	if !slices.Equal(loads, []int{1, 1, 3, 3, 5, 5}) || strings.Join(at, " ") != "a:1 b:1 a:1 b:1 a:1 b:1" || !slices.Equal(steps[0].Shapes["IN:PUT"], []int64{3, 4}) ||
+		!slices.Equal(steps[0].Values["IN:PUT"], []float64{1, -2.5}) {
 		t.Errorf("got %v at %v, shapes %v", loads, at, steps[0].Shapes)
 	}
 	c = Command{Model: "m", Rate: "0.5:1:0.25", Poisson: true}
@@ -38,6 +39,8 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{Command{Concurrency: "1:9999999"}, "more than a thousand"},
 		{Command{Concurrency: "1", Rate: "1"}, "only one of them"},
 		{Command{Shape: []string{"x"}}, "NAME:D,D"},
+		{Command{Value: []string{"x"}}, "NAME:V,V"},
+		{Command{Value: []string{"x:1,"}}, `"" is not a number`},
 		{Command{Shape: []string{"x:1,a"}}, `"a" is not a dimension`},
 	} {
 		if _, err := c.command.steps(); err == nil || !strings.Contains(err.Error(), c.want) {

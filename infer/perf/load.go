@@ -2,7 +2,9 @@ package perf
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -42,7 +44,7 @@ func describe(ctx context.Context, c *v2client.Client, cfg *Config) (*model, err
 	if decoupled && !cfg.Streaming {
 		return nil, fmt.Errorf("measure model %q: it answers a request any number of times, which only a stream can take", cfg.Model)
 	}
-	m := &model{decoupled: decoupled, batched: mc.GetMaxBatchSize() > 0, sequence: mc.GetSequenceBatching() != nil}
+	m := &model{decoupled: decoupled, batched: mc.GetMaxBatchSize() > 0}
 	for _, in := range mc.GetSequenceBatching().GetControlInput() {
 		for _, k := range in.GetControl() {
 			if k.GetKind() == inference.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && k.GetDataType() == inference.DataType_TYPE_STRING {
@@ -53,6 +55,9 @@ func describe(ctx context.Context, c *v2client.Client, cfg *Config) (*model, err
 	if cfg.Batch > 1 && int64(cfg.Batch) > int64(mc.GetMaxBatchSize()) {
 		return nil, fmt.Errorf("measure model %q in batches of %d: it takes %d at most", cfg.Model, cfg.Batch, mc.GetMaxBatchSize())
 	}
+	if m.sequence, err = keepsState(ctx, c, mc); err != nil {
+		return nil, err
+	}
 	for _, in := range meta.GetInputs() {
 		t, err := m.tensor(in, cfg)
 		if err != nil {
@@ -61,6 +66,20 @@ func describe(ctx context.Context, c *v2client.Client, cfg *Config) (*model, err
 		m.inputs = append(m.inputs, t)
 	}
 	return m, nil
+}
+
+// keepsState tells whether a model, or a step of an ensemble, wants sequences.
+func keepsState(ctx context.Context, c *v2client.Client, mc *inference.ModelConfig) (bool, error) {
+	for _, step := range mc.GetEnsembleScheduling().GetStep() {
+		conf, err := c.ModelConfig(ctx, &inference.ModelConfigRequest{Name: step.GetModelName()})
+		if err != nil {
+			return false, fmt.Errorf("describe model %q: %w", step.GetModelName(), err)
+		}
+		if keeps, err := keepsState(ctx, c, conf.GetConfig()); keeps || err != nil {
+			return keeps, err
+		}
+	}
+	return mc.GetSequenceBatching() != nil, nil
 }
 
 // tensor makes an input's data.
@@ -99,10 +118,45 @@ func (m *model) tensor(in *inference.ModelMetadataResponse_TensorMetadata, cfg *
 		return t, err
 	}
 	t.Data = make([]byte, size)
-	if cfg.Random {
+	switch values := cfg.Values[t.Name]; {
+	case len(values) > 0:
+		if err := put(t, values); err != nil {
+			return t, fmt.Errorf("input %q: %w", t.Name, err)
+		}
+	case cfg.Random:
 		fill(t)
 	}
 	return t, nil
+}
+
+// put writes numbers, again and again until the tensor is full.
+func put(t tensor.Tensor, values []float64) error {
+	n := len(t.Data) / t.DataType.Size()
+	if n%len(values) != 0 {
+		return fmt.Errorf("%d values do not fill shape %s of %d elements", len(values), tensor.FormatShape(t.Shape), n)
+	}
+	le := binary.LittleEndian
+	for i := range n {
+		v := values[i%len(values)]
+		at := t.Data[i*t.DataType.Size():]
+		switch t.DataType {
+		case tensor.FP32:
+			le.PutUint32(at, math.Float32bits(float32(v)))
+		case tensor.FP64:
+			le.PutUint64(at, math.Float64bits(v))
+		case tensor.Int64, tensor.Uint64:
+			le.PutUint64(at, uint64(int64(v)))
+		case tensor.Int32, tensor.Uint32:
+			le.PutUint32(at, uint32(int64(v)))
+		case tensor.Int16, tensor.Uint16:
+			le.PutUint16(at, uint16(int64(v)))
+		case tensor.Int8, tensor.Uint8, tensor.Bool:
+			at[0] = byte(int64(v))
+		default:
+			return fmt.Errorf("values cannot be given for %s", t.DataType)
+		}
+	}
+	return nil
 }
 
 // fill writes numbers any model can bear: floats within 0 and 1, bytes of any value, truths.

@@ -36,6 +36,8 @@ type Config struct {
 	Batch int
 	// Shapes gives dimensions the model leaves open, by input, without the batch dimension.
 	Shapes map[string][]int64
+	// Values fills inputs with numbers, by name, over and over; for models that do not bear zeros.
+	Values map[string][]float64
 	// Random fills tensors at random instead of with zeros.
 	Random bool
 	// Streaming sends over one gRPC stream per worker.

@@ -30,6 +30,7 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 		{"a rate at random moments", perf.Config{Model: "plain", Rate: 500, Poisson: true}},
 		{"shared memory", perf.Config{Model: "plain", SharedMemory: true}},
 		{"sequences over streams", perf.Config{Model: "sum", Streaming: true, Concurrency: 3, SequenceLength: 5}},
+		{"given values", perf.Config{Model: "plain", Values: map[string][]float64{"INPUT0": {1, 2}}}},
 		{"a decoupled model", perf.Config{Model: "many", Streaming: true, Concurrency: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -61,7 +62,7 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if strings.Count(table.String(), "\n") != 7 || strings.Count(csv.String(), "\n") != 7 || !strings.Contains(json.String(), `"Throughput"`) {
+	if strings.Count(table.String(), "\n") != 8 || strings.Count(csv.String(), "\n") != 8 || !strings.Contains(json.String(), `"Throughput"`) {
 		t.Errorf("got\n%s", table.String())
 	}
 }
@@ -81,6 +82,7 @@ func TestT1PerfSaysWhatItNeeds(t *testing.T) {
 		{"too large a batch", perf.Config{Model: "plain", GRPC: r.at("gRPC"), Batch: 9}, "it takes 8 at most"},
 		{"an unknown model", perf.Config{Model: "none", GRPC: r.at("gRPC")}, "Request for unknown model: 'none' is not found"},
 		{"a decoupled model without a stream", perf.Config{Model: "many", GRPC: r.at("gRPC")}, "only a stream can take"},
+		{"values that do not fill", perf.Config{Model: "sum", GRPC: r.at("gRPC"), Values: map[string][]float64{"INPUT": {1, 2}}}, "2 values do not fill shape [1,1]"},
 		{"a stream over HTTP", perf.Config{Model: "plain", GRPC: "x:1", HTTP: "x:1", Streaming: true}, "streams need gRPC"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
