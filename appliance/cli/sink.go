@@ -79,7 +79,7 @@ func (c *sinkTarget) aim(sink *vedettev1.Sink, address string) error {
 	scheme, rest, _ := strings.Cut(address, "://")
 	switch scheme {
 	case "mqtt", "mqtts":
-		sink.Target = &vedettev1.Sink_Mqtt{Mqtt: &vedettev1.MqttTarget{Uri: address, Username: c.Username, HomeAssistant: c.HomeAssistant}}
+		sink.Target = &vedettev1.Sink_Mqtt{Mqtt: &vedettev1.MqttTarget{Uri: address, Username: c.Username, HomeAssistant: c.HomeAssistant, Onvif: c.Onvif}}
 	case "http", "https":
 		sink.Target = &vedettev1.Sink_Webhook{Webhook: &vedettev1.WebhookTarget{Uri: address}}
 	case "nats", "tls":

@@ -16,13 +16,14 @@ import (
 type kafka struct {
 	target   *vedettev1.KafkaTarget
 	password string
+	tls      *tls.Config
 	client   *kgo.Client
 }
 
 const kafkaTimeout = 20 * time.Second
 
-func newKafka(t *vedettev1.KafkaTarget, password string) *kafka {
-	return &kafka{target: t, password: password}
+func newKafka(sink *vedettev1.Sink, password string) *kafka {
+	return &kafka{target: sink.GetKafka(), password: password, tls: trust(sink.GetCaPem())}
 }
 
 func (k *kafka) connect(ctx context.Context) error {
@@ -31,7 +32,7 @@ func (k *kafka) connect(ctx context.Context) error {
 		kgo.RecordDeliveryTimeout(kafkaTimeout), kgo.DialTimeout(natsTimeout), kgo.AllowAutoTopicCreation(),
 	}
 	if k.target.GetTls() {
-		options = append(options, kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))
+		options = append(options, kgo.DialTLSConfig(k.tls))
 	}
 	if u := k.target.GetUsername(); u != "" {
 		options = append(options, kgo.SASL(scram.Auth{User: u, Pass: k.password}.AsSha512Mechanism()))

@@ -20,6 +20,7 @@ import (
 type mqtt struct {
 	target    *vedettev1.MqttTarget
 	password  string
+	tls       *tls.Config
 	client    *paho.Client
 	announced map[string]bool // configurations sent over this connection
 }
@@ -32,9 +33,9 @@ const (
 
 func newMQTT(sink *vedettev1.Sink, password string) *mqtt {
 	t := sink.GetMqtt()
-	m := &mqtt{password: password, target: &vedettev1.MqttTarget{
+	m := &mqtt{password: password, tls: trust(sink.GetCaPem()), target: &vedettev1.MqttTarget{
 		Uri: t.GetUri(), Username: t.GetUsername(), TopicPrefix: or(t.GetTopicPrefix(), "vedette"), ClientId: or(t.GetClientId(), "vedette-"+sink.GetUid()),
-		HomeAssistant: t.GetHomeAssistant(), DiscoveryPrefix: or(t.GetDiscoveryPrefix(), "homeassistant"),
+		HomeAssistant: t.GetHomeAssistant(), DiscoveryPrefix: or(t.GetDiscoveryPrefix(), "homeassistant"), Onvif: t.GetOnvif(),
 	}}
 	return m
 }
@@ -49,7 +50,7 @@ func or(v, standard string) string {
 func (m *mqtt) statusTopic() string { return m.target.GetTopicPrefix() + "/status" }
 
 func (m *mqtt) connect(ctx context.Context) error {
-	conn, err := dialMQTT(ctx, m.target.GetUri())
+	conn, err := dialMQTT(ctx, m.target.GetUri(), m.tls)
 	if err != nil {
 		return fmt.Errorf("connect to the MQTT broker: %w", err)
 	}
@@ -73,14 +74,14 @@ func (m *mqtt) connect(ctx context.Context) error {
 	return nil
 }
 
-func dialMQTT(ctx context.Context, uri string) (net.Conn, error) {
+func dialMQTT(ctx context.Context, uri string, trusted *tls.Config) (net.Conn, error) {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return nil, fmt.Errorf("the address cannot be read")
 	}
 	port := u.Port()
 	if u.Scheme == "mqtts" {
-		d := tls.Dialer{Config: &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}}
+		d := tls.Dialer{Config: trusted} // which takes the server's name from the address
 		conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), or(port, "8883")))
 		if err != nil {
 			return nil, err
@@ -124,6 +125,16 @@ func (m *mqtt) publish(ctx context.Context, topic string, payload []byte, retain
 
 func (m *mqtt) deliver(ctx context.Context, events []*vedettev1.Event) (int, error) {
 	for i, e := range events {
+		if m.target.GetOnvif() {
+			topic, body, ok := onvif(e)
+			if !ok {
+				continue
+			}
+			if err := m.publish(ctx, m.target.GetTopicPrefix()+"/onvif-ej/"+topic, body, false); err != nil {
+				return i, err
+			}
+			continue
+		}
 		body, err := encode(e)
 		if err != nil {
 			return i, err

@@ -25,7 +25,7 @@ type broker struct {
 	process *exec.Cmd
 }
 
-func startBroker(t *testing.T) *broker {
+func startBroker(t *testing.T, more string) *broker {
 	t.Helper()
 	if _, err := findMosquitto(); err != nil {
 		t.Skipf("mosquitto is not installed: %v", err)
@@ -37,7 +37,7 @@ func startBroker(t *testing.T) *broker {
 	b := &broker{t: t, address: ln.Addr().String(), config: filepath.Join(t.TempDir(), "mosquitto.conf")}
 	_, port, _ := net.SplitHostPort(b.address)
 	_ = ln.Close()
-	if err := os.WriteFile(b.config, fmt.Appendf(nil, "listener %s 127.0.0.1\nallow_anonymous true\npersistence false\nlog_dest none\n", port), 0o600); err != nil {
+	if err := os.WriteFile(b.config, fmt.Appendf(nil, "listener %s 127.0.0.1\nallow_anonymous true\npersistence false\nlog_dest none\n%s", port, more), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.start()
@@ -143,7 +143,7 @@ func is(topic, payload string) func(message) bool {
 }
 
 func TestMQTTDeliversOverABrokerThatForgets(t *testing.T) {
-	broker := startBroker(t)
+	broker := startBroker(t, "")
 	b, in := open(t, t.TempDir()), newInbox(t)
 	got := broker.subscribe()
 	b.create("broker", &vedettev1.Sink{Target: &vedettev1.Sink_Mqtt{Mqtt: &vedettev1.MqttTarget{Uri: "mqtt://" + broker.address, HomeAssistant: true}}})
@@ -180,7 +180,7 @@ func TestMQTTDeliversOverABrokerThatForgets(t *testing.T) {
 }
 
 func TestMQTTSaysWhenTheBoxIsGone(t *testing.T) {
-	broker := startBroker(t)
+	broker := startBroker(t, "")
 	sink := func(address string) *vedettev1.Sink {
 		return &vedettev1.Sink{Target: &vedettev1.Sink_Mqtt{Mqtt: &vedettev1.MqttTarget{Uri: "mqtt://" + address}}}
 	}

@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ type natsStream struct {
 	target *vedettev1.NatsTarget
 	uid    string
 	secret string
+	tls    *tls.Config // nil: as the address says
 	conn   *nats.Conn
 	stream jetstream.JetStream
 	gone   chan struct{}
@@ -27,9 +29,13 @@ const natsTimeout = 5 * time.Second
 
 func newNATS(sink *vedettev1.Sink, secret, box string) *natsStream {
 	t := sink.GetNats()
-	return &natsStream{uid: sink.GetUid(), secret: secret, target: &vedettev1.NatsTarget{
+	n := &natsStream{uid: sink.GetUid(), secret: secret, target: &vedettev1.NatsTarget{
 		Uri: t.GetUri(), Username: t.GetUsername(), SubjectPrefix: or(t.GetSubjectPrefix(), "vedette.events"), Stream: t.GetStream(), Box: or(t.GetBox(), box),
 	}}
+	if sink.GetCaPem() != "" {
+		n.tls = trust(sink.GetCaPem())
+	}
+	return n
 }
 
 func (n *natsStream) connect(ctx context.Context) error {
@@ -37,6 +43,9 @@ func (n *natsStream) connect(ctx context.Context) error {
 	options := []nats.Option{
 		nats.Name("vedette " + n.target.GetBox()), nats.Timeout(natsTimeout), nats.NoReconnect(), // the delivery does that
 		nats.ClosedHandler(func(*nats.Conn) { close(gone) }),
+	}
+	if n.tls != nil {
+		options = append(options, nats.Secure(n.tls))
 	}
 	switch {
 	case n.target.GetUsername() != "":

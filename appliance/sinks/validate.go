@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,7 @@ const (
 	maxSecret      = 4096
 	maxTemplate    = 32 << 10
 	maxHeaders     = 32
+	maxCA          = 256 << 10
 )
 
 func invalid(field, format string, args ...any) error {
@@ -47,11 +49,11 @@ func newCarrier(sink *vedettev1.Sink, secret, box string) carrier {
 	case *vedettev1.Sink_Mqtt:
 		return newMQTT(sink, secret)
 	case *vedettev1.Sink_Webhook:
-		return newWebhook(sink.GetWebhook(), secret)
+		return newWebhook(sink, secret)
 	case *vedettev1.Sink_Nats:
 		return newNATS(sink, secret, box)
 	case *vedettev1.Sink_Kafka:
-		return newKafka(sink.GetKafka(), secret)
+		return newKafka(sink, secret)
 	}
 	return nowhere{}
 }
@@ -82,6 +84,9 @@ func validate(id string, s *vedettev1.Sink, secret string) error {
 	}
 	if len(s.GetTypes()) > maxFilter || slices.Contains(s.GetTypes(), "") {
 		f.add("sink.types", "at most %d, none empty", maxFilter)
+	}
+	if pem := s.GetCaPem(); pem != "" && (len(pem) > maxCA || !x509.NewCertPool().AppendCertsFromPEM([]byte(pem))) {
+		f.add("sink.ca_pem", "holds no certificate as PEM, or more than %d bytes", maxCA)
 	}
 	if len(s.GetCameras()) > maxFilter {
 		f.add("sink.cameras", "at most %d", maxFilter)

@@ -33,10 +33,11 @@ const (
 	maxTemplated   = 256 << 10 // bytes of a body
 )
 
-func newWebhook(t *vedettev1.WebhookTarget, key string) *webhook {
+func newWebhook(sink *vedettev1.Sink, key string) *webhook {
+	t := sink.GetWebhook()
 	w := &webhook{target: t, key: key, client: &http.Client{
 		Timeout:   webhookTimeout,
-		Transport: &http.Transport{MaxIdleConns: 1, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true},
+		Transport: &http.Transport{MaxIdleConns: 1, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true, TLSClientConfig: trust(sink.GetCaPem())},
 		// A signed request goes where the operator said, and nowhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -109,7 +109,9 @@ type Sink struct {
 	// True when a secret is stored.
 	SecretSet bool `protobuf:"varint,12,opt,name=secret_set,json=secretSet,proto3" json:"secret_set,omitempty"`
 	// Nothing is sent; the cursor waits.
-	Disabled   bool                   `protobuf:"varint,13,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	Disabled bool `protobuf:"varint,13,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	// Authorities, as PEM, one of which must have signed the certificate of the receiver; empty: the box's own list.
+	CaPem      string                 `protobuf:"bytes,14,opt,name=ca_pem,json=caPem,proto3" json:"ca_pem,omitempty"`
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// What the sink is doing now.
@@ -254,6 +256,13 @@ func (x *Sink) GetDisabled() bool {
 	return false
 }
 
+func (x *Sink) GetCaPem() string {
+	if x != nil {
+		return x.CaPem
+	}
+	return ""
+}
+
 func (x *Sink) GetCreateTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CreateTime
@@ -320,8 +329,11 @@ type MqttTarget struct {
 	HomeAssistant bool `protobuf:"varint,5,opt,name=home_assistant,json=homeAssistant,proto3" json:"home_assistant,omitempty"`
 	// Where Home Assistant looks; empty: "homeassistant".
 	DiscoveryPrefix string `protobuf:"bytes,6,opt,name=discovery_prefix,json=discoveryPrefix,proto3" json:"discovery_prefix,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Send events as ONVIF Profile M has them instead, to {topic_prefix}/onvif-ej/{topic}/{camera}/{rule}; those that ONVIF
+	// has no topic for are left out.
+	Onvif         bool `protobuf:"varint,7,opt,name=onvif,proto3" json:"onvif,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MqttTarget) Reset() {
@@ -394,6 +406,13 @@ func (x *MqttTarget) GetDiscoveryPrefix() string {
 		return x.DiscoveryPrefix
 	}
 	return ""
+}
+
+func (x *MqttTarget) GetOnvif() bool {
+	if x != nil {
+		return x.Onvif
+	}
+	return false
 }
 
 // WebhookTarget is an HTTP address events are posted to. With a secret, each request carries
@@ -954,7 +973,7 @@ type UpdateSinkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name says which. With an etag, the update is ABORTED when the sink changed meanwhile.
 	Sink *Sink `protobuf:"bytes,1,opt,name=sink,proto3" json:"sink,omitempty"`
-	// Fields of Sink: display_name, mqtt, webhook, nats, kafka, types, cameras, secret, disabled. Empty: every field that
+	// Fields of Sink: display_name, mqtt, webhook, nats, kafka, types, cameras, secret, disabled, ca_pem. Empty: every field that
 	// is set in sink.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Check everything, change nothing.
@@ -1117,7 +1136,7 @@ var File_vedette_v1_sink_proto protoreflect.FileDescriptor
 const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\n" +
 	"\x15vedette/v1/sink.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x05\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x05\n" +
 	"\x04Sink\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x12\n" +
@@ -1133,13 +1152,14 @@ const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\x06secret\x18\v \x01(\tB\x03\xe0A\x04R\x06secret\x12\"\n" +
 	"\n" +
 	"secret_set\x18\f \x01(\bB\x03\xe0A\x03R\tsecretSet\x12\x1a\n" +
-	"\bdisabled\x18\r \x01(\bR\bdisabled\x12@\n" +
+	"\bdisabled\x18\r \x01(\bR\bdisabled\x12\x15\n" +
+	"\x06ca_pem\x18\x0e \x01(\tR\x05caPem\x12@\n" +
 	"\vcreate_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
 	"createTime\x12@\n" +
 	"\vupdate_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
 	"updateTime\x127\n" +
 	"\x06status\x18\x14 \x01(\v2\x1a.vedette.v1.DeliveryStatusB\x03\xe0A\x03R\x06statusB\b\n" +
-	"\x06target\"\xd1\x01\n" +
+	"\x06target\"\xe7\x01\n" +
 	"\n" +
 	"MqttTarget\x12\x15\n" +
 	"\x03uri\x18\x01 \x01(\tB\x03\xe0A\x02R\x03uri\x12\x1a\n" +
@@ -1147,7 +1167,8 @@ const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\ftopic_prefix\x18\x03 \x01(\tR\vtopicPrefix\x12\x1b\n" +
 	"\tclient_id\x18\x04 \x01(\tR\bclientId\x12%\n" +
 	"\x0ehome_assistant\x18\x05 \x01(\bR\rhomeAssistant\x12)\n" +
-	"\x10discovery_prefix\x18\x06 \x01(\tR\x0fdiscoveryPrefix\"\xe3\x01\n" +
+	"\x10discovery_prefix\x18\x06 \x01(\tR\x0fdiscoveryPrefix\x12\x14\n" +
+	"\x05onvif\x18\a \x01(\bR\x05onvif\"\xe3\x01\n" +
 	"\rWebhookTarget\x12\x15\n" +
 	"\x03uri\x18\x01 \x01(\tB\x03\xe0A\x02R\x03uri\x12@\n" +
 	"\aheaders\x18\x02 \x03(\v2&.vedette.v1.WebhookTarget.HeadersEntryR\aheaders\x12\x1a\n" +
