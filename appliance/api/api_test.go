@@ -102,8 +102,9 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 	b.http = "http://" + web.Addr().String()
 	server := api.New(api.Config{
 		Store: b.store, Cameras: b.cameras, Pictures: pictures, Video: film{}, Visitors: visitors, HTTP: web, GRPC: rpc, Local: local,
-		System: func() *vedettev1.System { return &vedettev1.System{Version: "test"} },
-		Rules:  rulebook.New(rulebook.Config{Store: b.store, Cameras: b.cameras}), Sinks: sinks.New(sinks.Config{Store: b.store, Secrets: secrets}),
+		System:   func() *vedettev1.System { return &vedettev1.System{Version: "test"} },
+		Capacity: scales{}, Timing: timing,
+		Rules: rulebook.New(rulebook.Config{Store: b.store, Cameras: b.cameras}), Sinks: sinks.New(sinks.Config{Store: b.store, Secrets: secrets}),
 	})
 	wg.Go(func() {
 		if err := server.Run(ctx); err != nil {

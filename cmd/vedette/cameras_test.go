@@ -205,17 +205,17 @@ func TestBenchCameras(t *testing.T) {
 	}
 	fmt.Println("# | cameras | picture | codec | gate | detector | CPU % (vedette + ingest + infer) | RSS MB (same) | analysed/s | p50 ms | p99 ms | dropped/s |")
 	fmt.Println("# |---:|---|---|---|---|---:|---:|---:|---:|---:|---:|")
-	for _, detector := range strings.Split(*benchDetectors, ",") {
+	for detector := range strings.SplitSeq(*benchDetectors, ",") {
 		models := benchModels(t, detector)
 		if models == "" {
 			fmt.Printf("# no test data: %s is left out\n", detector)
 			continue
 		}
-		for _, size := range strings.Split(*benchSizes, ",") {
-			for _, codec := range strings.Split(*benchCodecs, ",") {
+		for size := range strings.SplitSeq(*benchSizes, ",") {
+			for codec := range strings.SplitSeq(*benchCodecs, ",") {
 				clip := benchClip(t, codec, size)
-				for _, gate := range strings.Split(*benchGates, ",") {
-					for _, count := range strings.Split(*benchCameras, ",") {
+				for gate := range strings.SplitSeq(*benchGates, ",") {
+					for count := range strings.SplitSeq(*benchCameras, ",") {
 						n, err := strconv.Atoi(count)
 						if err != nil {
 							t.Fatal(err)

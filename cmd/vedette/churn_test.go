@@ -114,9 +114,10 @@ func (c *churn) count(what string, err error) bool {
 		return true
 	case codes.NotFound, codes.AlreadyExists, codes.Canceled:
 		return false
+	default:
+		c.t.Errorf("%s: %v", what, err)
+		return false
 	}
-	c.t.Errorf("%s: %v", what, err)
-	return false
 }
 
 // client makes and changes the cameras it owns, and meddles with those of others; what it returns is what it was last
