@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -419,4 +420,29 @@ func TestR1AnEndedRequestEndsTheCopy(t *testing.T) {
 	if _, err := s.Fetch(ctx, "door"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+}
+
+func FuzzURL(f *testing.F) {
+	for _, u := range []string{
+		"s3://bucket/a/b?region=x", "s3://https://host:9000/bucket", "s3://host:9000/bucket/p", "gs://b", "azblob://c/p", "as://account/c",
+		"oci://host:5000/a/b:tag", "oci://host/a@sha256:0000000000000000000000000000000000000000000000000000000000000000", "ftp://x", "s3://", "oci://[::1]:5000/a",
+	} {
+		f.Add(u)
+	}
+	f.Fuzz(func(t *testing.T, u string) {
+		s, err := modelstore.New(modelstore.Config{URL: u})
+		if err != nil {
+			var fault *modelstore.Error
+			if !errors.As(err, &fault) {
+				t.Errorf("%q: not a typed error: %v", u, err)
+			}
+			return
+		}
+		if scheme, _, _ := strings.Cut(u, "://"); !slices.Contains([]string{"s3", "gs", "azblob", "as", "oci"}, scheme) {
+			t.Errorf("%q is understood", u)
+		}
+		if strings.Contains(s.String(), "?") {
+			t.Errorf("%q tells its query: %s", u, s)
+		}
+	})
 }
