@@ -35,7 +35,10 @@ type Config struct {
 	Dir string
 	// Timeout bounds each listing of the store, not downloads; 0: 30 s.
 	Timeout time.Duration
-	Logger  *slog.Logger // nil: silent
+	// Retry is how long a store that could not be listed is not asked again, so that a start without it waits once and
+	// not for every model; 0: 5 s.
+	Retry  time.Duration
+	Logger *slog.Logger // nil: silent
 }
 
 // Store is a remote place of models.
@@ -50,6 +53,8 @@ type Store struct {
 	lock    *os.File // of a directory that outlives the process
 
 	mu     sync.Mutex
+	failed error // of the last listing, nil if it went well
+	asked  time.Time
 	copies map[string]*Copy // by model and state
 	newest map[string]string
 }
@@ -108,6 +113,9 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
 	}
+	if cfg.Retry <= 0 {
+		cfg.Retry = 5 * time.Second
+	}
 	s := &Store{cfg: cfg, logger: cfg.Logger, copies: make(map[string]*Copy), newest: make(map[string]string)}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -161,11 +169,25 @@ func (s *Store) list(ctx context.Context, model string) (map[string][]object, er
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	s.mu.Lock()
+	failed, asked := s.failed, s.asked
+	s.mu.Unlock()
+	if failed != nil && time.Since(asked) < s.cfg.Retry {
+		return nil, failed
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	all, err := s.remote.list(ctx, model)
+	all, err := s.remote.list(bounded, model)
 	if err != nil {
-		return nil, &Error{s.String(), "listing", err}
+		err = &Error{s.String(), "listing", err}
+	}
+	if ctx.Err() == nil {
+		s.mu.Lock()
+		s.failed, s.asked = err, time.Now()
+		s.mu.Unlock()
+	}
+	if err != nil {
+		return nil, err
 	}
 	models := make(map[string][]object)
 	for _, f := range all {

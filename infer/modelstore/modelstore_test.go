@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -39,6 +40,7 @@ type server struct {
 	put func(files map[string]string)
 	// break makes what the store sends wrong, off cuts it off.
 	damage, off *atomic.Bool
+	asked       atomic.Int64 // requests that came
 }
 
 // unreliable stands before a handler and does what the flags say.
@@ -46,6 +48,7 @@ func unreliable(t *testing.T, s *server, h http.Handler) *httptest.Server {
 	t.Helper()
 	s.damage, s.off = new(atomic.Bool), new(atomic.Bool)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked.Add(1)
 		if s.off.Load() {
 			http.Error(w, "the store is away", http.StatusForbidden) // which no client tries again
 			return
@@ -309,7 +312,7 @@ func TestR1WhatArrivesDamagedIsNoCopy(t *testing.T) {
 func TestR1CopiesOutliveTheStoreAndAreCheckedFirst(t *testing.T) {
 	srv := s3(t)
 	srv.put(repository())
-	cfg := modelstore.Config{URL: srv.url, Dir: t.TempDir()}
+	cfg := modelstore.Config{URL: srv.url, Dir: t.TempDir(), Retry: time.Nanosecond}
 	before, err := modelstore.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -335,6 +338,18 @@ func TestR1CopiesOutliveTheStoreAndAreCheckedFirst(t *testing.T) {
 	all, err := s.List(t.Context())
 	if err != nil || len(all) != 2 {
 		t.Fatalf("got %v, %v", all, err)
+	}
+	patient := cfg
+	patient.Dir, patient.Retry = t.TempDir(), time.Hour
+	other := open(t, patient)
+	asked := srv.asked.Load()
+	for range 10 {
+		if _, err := other.Fetch(t.Context(), "door"); err == nil {
+			t.Fatal("there is a copy nobody made")
+		}
+	}
+	if n := srv.asked.Load() - asked; n != 1 {
+		t.Errorf("a store that is away was asked %d times", n)
 	}
 	c, err := s.Fetch(t.Context(), "door")
 	if err != nil {
@@ -432,8 +447,7 @@ func FuzzURL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, u string) {
 		s, err := modelstore.New(modelstore.Config{URL: u})
 		if err != nil {
-			var fault *modelstore.Error
-			if !errors.As(err, &fault) {
+			if _, ok := errors.AsType[*modelstore.Error](err); !ok {
 				t.Errorf("%q: not a typed error: %v", u, err)
 			}
 			return
