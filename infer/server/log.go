@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"runtime"
 	"sync"
 
@@ -92,11 +93,11 @@ func (l *logs) Handle(ctx context.Context, r slog.Record) error {
 func attribute(group string, a slog.Attr) string {
 	v := a.Value.Resolve()
 	if v.Kind() == slog.KindGroup {
-		text := ""
+		var text strings.Builder
 		for _, m := range v.Group() {
-			text += attribute(group+a.Key+".", m)
+			text.WriteString(attribute(group+a.Key+".", m))
 		}
-		return text
+		return text.String()
 	}
 	return " " + group + a.Key + "=" + v.String()
 }
