@@ -8,8 +8,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/vedette/vedette/infer"
