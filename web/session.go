@@ -25,8 +25,14 @@ const (
 // WithSession turns the dashboard's cookie into the bearer token it stands for, so that the handlers behind it
 // know only tokens. A request that brings its own Authorization header passes as it is. A changing request
 // that relies on the cookie must carry the header X-Vedette.
+// A changing request that a browser sends for a page from elsewhere is refused, with or without a cookie.
 func WithSession(next http.Handler) http.Handler {
+	elsewhere := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := elsewhere.Check(r); err != nil {
+			writeError(w, http.StatusForbidden, "CSRF", "a page from elsewhere cannot change anything here: "+err.Error())
+			return
+		}
 		if token := cookieToken(r); token != "" && r.Header.Get("Authorization") == "" {
 			if !safeMethod(r.Method) && r.Header.Get(csrfHeader) == "" {
 				writeError(w, http.StatusForbidden, "CSRF", "a request with the session cookie that changes something needs the header "+csrfHeader)

@@ -359,6 +359,19 @@ func TestTheCookieStandsForTheToken(t *testing.T) {
 	if a := get(t, h.URL+"/live", "Cookie", cookies[0].Name+"="+cookies[0].Value); a.StatusCode != http.StatusOK {
 		t.Errorf("with the cookie: %s", a.Status)
 	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/session", strings.NewReader(`{"token":"secret"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Vedette", "page")
+	r.Header.Set("Origin", "https://elsewhere.example")
+	a, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = a.Body.Close(); a.StatusCode != http.StatusForbidden || len(a.Cookies()) != 0 {
+		t.Errorf("signing in for a page from elsewhere: %s, cookies %v", a.Status, a.Cookies())
+	}
 	if a := post(`{"token":"secret"}`, cookies[0], ""); a.StatusCode != http.StatusForbidden {
 		t.Errorf("a change by cookie alone, as another site could cause: %s", a.Status)
 	}

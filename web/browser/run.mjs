@@ -359,6 +359,7 @@ try {
         await open(hash, ready, p);
         const wide = await p.evaluate(() => document.documentElement.scrollWidth);
         expect(wide <= width, `${name} is ${wide} px wide on a screen of ${width}`);
+        if (["live", "camera", "zones"].includes(name)) await p.waitForFunction(() => document.querySelector(".picture canvas").style.aspectRatio !== "", null, patience);
         if (width === 390) {
           if (["live", "camera", "zones", "settings"].includes(name)) await accessible(p);
           await shot(p, `${name}-phone`);
@@ -397,6 +398,8 @@ try {
     await appliance.stop();
     await page.locator("#truth", { hasText: "not live" }).waitFor(patience);
     await page.locator(".tile.stale .age.alarm").waitFor(patience);
+    await page.locator(".tile .badge", { hasText: "not known" }).waitFor(patience);
+    expect((await page.locator(".side .badge").count()) === 0, "tracks are still said to be in view");
     await shot(page, "gone");
   });
   const expected = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_NETWORK/;

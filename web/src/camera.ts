@@ -1,9 +1,10 @@
 // One camera: its picture with layers to switch, what it is, how it is doing and where the time goes.
 
-import { ask, type Camera, type Event, type Timing } from "./api";
+import { ask, type Camera, type CameraSample, type Event, type Timing } from "./api";
 import { clockTime, el, explained, fill, gently, lastPart, millis, ms, nothing, seconds, span, table, text, words } from "./dom";
 import { note } from "./notes";
-import { stateOf } from "./overview";
+import { showState, stateOf } from "./overview";
+import { Plot } from "./plot";
 import { live } from "./state";
 import { ageAlarm, ageWarning, CameraView } from "./view";
 import { loadRules } from "./zones";
@@ -82,6 +83,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   const drops = el("tbody");
   const history = el("tbody");
   const states = el("div");
+  const rated = el("div", { class: "rated" });
   const way = el("abbr", { class: "meaning", tabindex: 0 });
   const buttons = el("div", { class: "buttons" });
   const trouble = el("p", { class: "trouble" });
@@ -97,7 +99,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
       el("section", {}, picture, el("div", { class: "layers" }, layer("boxes", "boxes"), layer("ids", "classes and ids"), layer("trails", "trails of 3 s"), layer("rules", "zones and lines"),
         el("button", { type: "button", onclick: () => void picture.requestFullscreen?.() }, "Full screen"), el("a", { class: "button", href: `/v1/${name}/snapshot.jpg`, download: `${id}.jpg` }, "Save picture")),
         el("div", { class: "panel" }, el("h2", {}, "Where a picture's time goes"), waterfall.root),
-        el("div", { class: "panel" }, el("h2", {}, "States of the last day"), states)),
+        el("div", { class: "panel" }, el("h2", {}, "States of the last day"), states), rated),
       el("section", { class: "stack" },
         el("div", { class: "panel" }, el("h2", {}, "State"), facts, buttons),
         el("div", { class: "panel" }, el("h2", {}, explained("Pictures not analysed, by cause", "Since the appliance started. Fresh pictures go first; what is left out is counted here, never hidden.")), table("Drops", [["Cause", ""], ["Pictures", ""], ["That is", ""]], drops)),
@@ -127,12 +129,11 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
       begun = true;
       rules();
       void recall();
+      remember().catch(() => undefined);
     }
     const s = c.status ?? {};
     const state = stateOf(c);
     text(title, c.displayName || id);
-    text(badge, state.word);
-    badge.className = `badge bad${state.bad}`;
     if (s.media?.width && s.media.height) picture.style.aspectRatio = `${s.media.width} / ${s.media.height}`;
     const list = [
       ...fact("State", state.word + (state.sentence ? `: ${state.sentence}` : ""), "What the camera is doing now"),
@@ -168,6 +169,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     age.classList.toggle("alarm", old > ageAlarm);
     picture.classList.toggle("stale", !(old <= ageAlarm));
     const c = live.cameras.get(name);
+    if (c) showState(badge, stateOf(c), old);
     text(trouble, !(old <= ageAlarm) ? (c && stateOf(c).sentence) || view.trouble : "");
   };
   const recall = async (): Promise<void> => {
@@ -184,7 +186,28 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   };
   const rules = (): void => void loadRules(name).then((r) => Object.assign(view, r), () => undefined);
   const recallSoon = gently(() => void recall());
-  const offs = [live.on("cameras", update), live.on("timing", (t) => waterfall.show(t)), live.on("events", (e) => (!e || e.camera === name) && recallSoon())];
+  const rates = new Plot("Pictures a second", "What came in, what went through the pipeline and what was left out, over the last half hour", (v) => `${v.toFixed(1)} fps`);
+  rated.append(rates.root);
+  let samples: CameraSample[] = [];
+  const draw = (): void => rates.show({ times: samples.map((s) => millis(s.time) / 1000), series: [
+    { label: "received", values: samples.map((s) => s.receivedFps ?? 0) }, { label: "analysed", values: samples.map((s) => s.analysedFps ?? 0) }, { label: "left out", values: samples.map((s) => s.droppedFps ?? 0) },
+  ] });
+  /** remember reads the past once, and then follows the live stream. */
+  const remember = async (): Promise<void> => {
+    samples = (await ask<{ cameras?: CameraSample[] }>("GET", `/v1/system/history?${new URLSearchParams({ cameras: name }).toString()}`)).cameras ?? [];
+    draw();
+  };
+  let dropped: { total: number; at: number } | undefined;
+  const sample = (): void => {
+    const c = live.cameras.get(name);
+    const at = millis(live.system?.sample?.time);
+    if (!c || !samples.length || !(at > millis(samples.at(-1)!.time))) return;
+    const total = Object.values(c.status?.drops ?? {}).reduce((a, n) => a + Number(n), 0);
+    samples = [...samples, { camera: name, time: live.system!.sample!.time, receivedFps: c.status?.receivedFps, analysedFps: c.status?.analysedFps, droppedFps: dropped ? Math.max(0, (1000 * (total - dropped.total)) / (at - dropped.at)) : 0 }].slice(-360);
+    dropped = { total, at };
+    draw();
+  };
+  const offs = [live.on("link", update), live.on("system", sample), live.on("cameras", update), live.on("timing", (t) => waterfall.show(t)), live.on("events", (e) => (!e || e.camera === name) && recallSoon())];
   const timer = setInterval(tick, 500);
   live.detail(name);
   waterfall.show({});
@@ -193,6 +216,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     offs.forEach((o) => o());
     clearInterval(timer);
     live.detail("");
+    rates.close();
     view.close();
   };
 }

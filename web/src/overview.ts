@@ -8,12 +8,21 @@ import { ageAlarm, ageWarning, CameraView, colourOf } from "./view";
 
 /** stateOf is a camera's state as a word, a sentence and a degree of badness. */
 export function stateOf(c: Camera): { word: string; sentence: string; bad: 0 | 1 | 2 } {
+  if (!live.synced) return { word: "not known", sentence: "There is no connection to the appliance.", bad: 2 };
   const s = c.status ?? {};
   const word = words(s.state, "CAMERA_STATE_") || "unknown";
   const sentence = [s.message ?? s.reason, s.analysisMessage].filter(Boolean).join(" ");
   if (word === "streaming") return { word: s.analysisReason ? "not analysed" : "live", sentence, bad: s.analysisReason ? 1 : 0 };
   if (word === "disabled") return { word, sentence: "Switched off by an operator.", bad: 0 };
   return { word, sentence, bad: word === "connecting" ? 1 : 2 };
+}
+
+/** showState puts a camera's state on a badge; with a picture too old, it is not called live. */
+export function showState(badge: HTMLElement, state: ReturnType<typeof stateOf>, age: number): void {
+  const old = state.word === "live" && age > ageAlarm;
+  text(badge, old ? "no new picture" : state.word);
+  badge.className = `badge bad${old ? 2 : state.bad}`;
+  badge.title = old ? "The camera is connected, but its pictures do not come." : state.sentence;
 }
 
 /** Sparkline is the recent course of a number, as a small picture without axes. */
@@ -68,11 +77,7 @@ class Tile {
   update(camera: Camera): void {
     if (camera === this.camera && this.title.textContent) return;
     this.camera = camera;
-    const state = stateOf(camera);
     text(this.title, camera.displayName || this.id);
-    text(this.badge, state.word);
-    this.badge.className = `badge bad${state.bad}`;
-    this.badge.title = state.sentence;
     const s = camera.status ?? {};
     text(this.numbers, `${(s.receivedFps ?? 0).toFixed(1)} fps in, ${(s.analysedFps ?? 0).toFixed(1)} analysed`);
     this.spark.add(s.analysedFps ?? 0);
@@ -82,6 +87,7 @@ class Tile {
   tick(): void {
     const age = live.now() - this.view.shown;
     const state = stateOf(this.camera);
+    showState(this.badge, state, age);
     text(this.age, Number.isFinite(age) ? `${span(age)} old` : "no picture yet");
     text(this.tracked, state.word === "live" ? (this.objects === 1 ? "1 object" : `${this.objects} objects`) : "");
     this.age.classList.toggle("warn", age > ageWarning);
@@ -107,8 +113,8 @@ export function trackRow(t: Track): HTMLElement {
     el("td", {}, lastPart(t.camera)),
     el("td", { class: "time" }, clockTime(millis(t.startTime))),
     el("td", { class: "span" }, span(millis(t.endTime) - millis(t.startTime))),
-    el("td", {}, `${Math.round((t.score ?? 0) * 100)} %`),
-    el("td", {}, open ? el("span", { class: "badge bad0" }, "in view") : endWord(t)));
+    el("td", { class: "span" }, `${Math.round((t.score ?? 0) * 100)} %`),
+    el("td", {}, !open ? endWord(t) : live.synced ? el("span", { class: "badge bad0" }, "in view") : "not known"));
 }
 
 /** endWord is why a track ended. */
@@ -184,7 +190,10 @@ export function overview(main: HTMLElement): () => void {
   };
   const soonTracks = gently(tracks);
   const soonCameras = gently(cameras);
-  const offs = [live.on("cameras", soonCameras), live.on("tracks", soonTracks)];
+  const offs = [live.on("cameras", soonCameras), live.on("tracks", soonTracks), live.on("link", () => {
+    tiles.forEach((t) => t.tick());
+    tracks();
+  })];
   const timer = setInterval(() => tiles.forEach((t) => t.tick()), 500);
   cameras();
   tracks();

@@ -139,11 +139,13 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
   };
   const load = async (): Promise<void> => {
     try {
+      const before = editor.shapes[editor.selected];
       const { zones, lines } = await loadRules(camera);
       editor.shapes = [...zones, ...lines].map(edited);
       removed = [];
       history = new History(editor.shapes);
-      editor.selected = Math.min(editor.selected, editor.shapes.length - 1);
+      const chosen = editor.shapes.findIndex((s) => s.kind === before?.kind && s.id === before.id);
+      editor.selected = chosen;
       drawing.redraw();
       refresh();
       showForm();
@@ -176,6 +178,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
     }
     if (!faults.length) {
       note("Saved. It is in force from the next picture on.");
+      editor.say("");
       await load();
     }
     drawing.redraw();
