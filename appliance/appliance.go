@@ -20,11 +20,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/api"
 	"github.com/vedette/vedette/appliance/cameras"
 	"github.com/vedette/vedette/appliance/certificate"
+	"github.com/vedette/vedette/appliance/doctor"
 	"github.com/vedette/vedette/appliance/models"
 	"github.com/vedette/vedette/appliance/pipeline"
 	"github.com/vedette/vedette/appliance/rulebook"
@@ -400,7 +402,7 @@ func (a *Appliance) startAPI(s *stages, l listeners) error {
 	if err != nil {
 		return fmt.Errorf("prepare the connection to inference: %w", err)
 	}
-	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.metrics.MustRegister(newFindings(doctor.Config{DataDir: a.cfg.DataDir, Models: a.cfg.Models, Running: true}), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := api.New(api.Config{
 		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Capacity: a.budget, Timing: a.timing, Rules: a.rules, Sinks: a.sinks,
 		Models: models.New(infer, a.vitals.Inference), History: a.vitals.History,
@@ -422,13 +424,21 @@ func (a *Appliance) dashboard(conn grpc.ClientConnInterface) (api.Dashboard, err
 	})
 }
 
-// watchdog tells systemd, when it asks, that the appliance lives: that its store answers.
+// watchdog tells systemd, when it asks, that the appliance gets on with its work: that its store reads, that what writes to
+// it takes turns, and that its API answers. A disk that is full or broken is no reason to be started again.
 func (a *Appliance) watchdog(ctx context.Context) error {
-	err := sdnotify.Watchdog(ctx, func() bool {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	conn, err := grpc.NewClient("unix:"+LocalSocket(a.cfg.DataDir), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("watch the API: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	err = sdnotify.Watchdog(ctx, func() bool {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		_, err := a.store.ListTokens(ctx, "")
-		return err == nil
+		_, reading := a.store.ListTokens(ctx, "")
+		writing := a.store.DeleteSinkCursor(ctx, "watchdog") // there is none: a turn of the writer, and nothing written
+		_, answering := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+		return reading == nil && !errors.Is(writing, context.DeadlineExceeded) && answering == nil
 	})
 	if err != nil {
 		return err

@@ -84,9 +84,8 @@ func redact(m protoreflect.Message) {
 			if f.Kind() == protoreflect.StringKind && !f.IsList() {
 				m.Set(f, protoreflect.ValueOfString("***"))
 			}
-		case f.Name() == "uri" && f.Kind() == protoreflect.StringKind:
-			uri, _, _ := strings.Cut(v.String(), "?") // in which cameras take passwords
-			m.Set(f, protoreflect.ValueOfString(uri))
+		case f.Kind() == protoreflect.StringKind && !f.IsList() && !f.IsMap() && strings.Contains(v.String(), "://"):
+			m.Set(f, protoreflect.ValueOfString(bareAddress(v.String())))
 		case f.IsMap():
 			if f.MapValue().Kind() == protoreflect.StringKind {
 				v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
@@ -236,4 +235,15 @@ func (s *systemService) ListAuditEntries(ctx context.Context, req *vedettev1.Lis
 		}
 	}
 	return resp, nil
+}
+
+// bareAddress is an address without what may hold a password: a user in front of the host (which an address may carry when
+// a camera is added), and a query.
+func bareAddress(uri string) string {
+	scheme, rest, _ := strings.Cut(uri, "://")
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		rest = rest[i+1:]
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest
 }

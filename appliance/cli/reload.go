@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vedette/vedette/appliance"
+	"github.com/vedette/vedette/internal/repeats"
 	"github.com/vedette/vedette/internal/sdnotify"
 )
 
@@ -19,7 +20,8 @@ import (
 func keepServing(ctx context.Context, env *Env, g *grammar, config func(*grammar) (appliance.Config, error)) error {
 	level := new(slog.LevelVar)
 	level.Set(g.LogLevel)
-	logger := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
+	// What repeats is counted: a camera that is refused must not fill the journal.
+	logger := slog.New(repeats.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}), 10*time.Second))
 	cfg, err := config(g)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend/stream"
 	"github.com/vedette/vedette/infer/metrics"
@@ -27,6 +28,7 @@ import (
 	"github.com/vedette/vedette/infer/shm"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/trace"
+	"github.com/vedette/vedette/infer/v2client"
 	"github.com/vedette/vedette/infer/v2grpc"
 	"github.com/vedette/vedette/infer/v2http"
 )
@@ -122,6 +124,33 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// alive tells whether the server gets on with its work: whether its repository, and with a private socket its frontend too,
+// answer within ten seconds.
+func (s *Server) alive(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if s.cfg.PrivateSocket != "" {
+		c, err := v2client.New("unix:"+s.cfg.PrivateSocket, v2client.Config{})
+		if err != nil {
+			return false
+		}
+		defer func() { _ = c.Close() }()
+		_, err = c.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{})
+		return err == nil
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = s.repo.ModelReady("", -1) // its answer does not matter, that it comes does
+	}()
+	select {
+	case <-answered:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Logger is the server's, for what the process has to say besides.
 func (s *Server) Logger() *slog.Logger { return s.logger }
 
@@ -151,7 +180,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	g.Go(func() error { return s.start(ctx) })
 	if s.cfg.Watchdog != nil {
-		g.Go(func() error { return s.cfg.Watchdog(ctx, func() bool { return true }) })
+		g.Go(func() error { return s.cfg.Watchdog(ctx, func() bool { return s.alive(ctx) }) })
 	}
 	err = g.Wait()
 	stopModels()

@@ -57,7 +57,7 @@ var imports = map[string][]string{
 	// The appliance: only its pipeline sees frames, tensors, tracks and history together.
 	"appliance/demo/...": {"appliance/demo/..."},
 	"appliance/pipeline": {"appliance/pipeline/...", "api/frame", "api/ingest/v1", "api/inference", "ingest/ingestclient", "infer/tensor", "infer/v2client", "tracker", "tracker/rows", "store", "internal/mmap", "internal/fmp4"},
-	"appliance/cli":      {"appliance", "appliance/...", "api/...", "infer/adopt", "internal/sdnotify", "store", "store/..."},
+	"appliance/cli":      {"appliance", "appliance/...", "api/...", "infer/adopt", "internal/repeats", "internal/sdnotify", "store", "store/..."},
 	"appliance/...":      {"appliance", "appliance/...", "api/...", "ingest/ingestclient", "infer/v2client", "store", "web", "internal/child", "internal/sdnotify", "internal/fmp4", "internal/address"},
 	// internal/fmp4 packs what it is given and reaches nothing.
 	"web/...": {"api/vedette/v1", "web/...", "internal/fmp4"},
