@@ -195,6 +195,11 @@ damaged: deps-test ## decode VARIANTS (default 10000) damaged streams
 soak-infer: deps-test ## ask the inference server REQUESTS (default 1000000) times in every way and look at what it holds
 	@go test -count=1 -v -timeout 0 -run 'TestSoak$$' ./infer/server -args -requests $(or $(REQUESTS),1000000) | grep -E '(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
 
+.PHONY: check-ffmpeg7
+check-ffmpeg7: ## build and test what links FFmpeg against FFmpeg 7, in a debootstrapped Debian 13 (as root)
+	$(call install-debs,debootstrap)
+	@internal/av/debian13
+
 .PHONY: screenshot
 screenshot: build deps-test ## take the README's picture of the dashboard again
 	@node $(BROWSER_LOCK)/screenshot.mjs docs/dashboard.jpg

@@ -37,7 +37,14 @@ type cameraSettings struct {
 	Username     *string        `help:"User of the camera."`
 	Password     *string        `env:"VEDETTE_CAMERA_PASSWORD" help:"Password of the camera; others on this machine can see what stands on a command line."`
 	PasswordFile *string        `placeholder:"FILE" help:"File that holds the password; - reads it from standard input."`
-	Transport    *string        `enum:"tcp,udp" help:"tcp or udp."`
+	Transport    *string        `enum:"tcp,udp,multicast" help:"tcp, udp or multicast."`
+	MainAddress  *string        `help:"A second, larger stream of the same camera: live video, full pictures and clips come from it."`
+	KeepMain     *bool          `help:"Keep the second stream connected, so that clips that begin before their event come from it."`
+	CAFile       *string        `name:"ca-file" placeholder:"FILE" help:"Certificates (PEM) to trust besides the system's."`
+	Certificate  *string        `name:"certificate-sha256" placeholder:"HEX" help:"SHA-256 of the one certificate the camera may show."`
+	Loop         *bool          `help:"Begin a file again at its end."`
+	PreRollBytes *int64         `placeholder:"BYTES" help:"Kept in memory for clips that begin before their event; 0: 8 MiB and no more than 30 s, negative: none."`
+	PrivacyMask  []string       `placeholder:"X,Y_X,Y_X,Y" sep:";" help:"Area nobody may see, its corners from 0 to 1 of width and height, such as 0,0_0.5,0_0.5,1_0,1; may be given again. Empty: none."`
 	DisplayName  *string        `name:"name" help:"What people call it."`
 	FPS          *float64       `name:"fps" help:"Analysed frames a second; 0: every frame."`
 	Pipeline     *string        `help:"Model (ensemble) its frames go to."`
@@ -78,6 +85,24 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 	set(s.Transport != nil, "source.transport", func() {
 		c.Source.Transport = vedettev1.Transport(vedettev1.Transport_value["TRANSPORT_"+strings.ToUpper(*s.Transport)])
 	})
+	set(s.MainAddress != nil, "source.main_uri", func() { c.Source.MainUri = *s.MainAddress })
+	set(s.KeepMain != nil, "source.keep_main", func() { c.Source.KeepMain = *s.KeepMain })
+	set(s.Loop != nil, "source.loop", func() { c.Source.Loop = *s.Loop })
+	set(s.PreRollBytes != nil, "source.pre_roll_bytes", func() { c.Source.PreRollBytes = *s.PreRollBytes })
+	if s.CAFile != nil || s.Certificate != nil {
+		tls, err := s.tls()
+		if err != nil {
+			return nil, err
+		}
+		set(true, "source.tls", func() { c.Source.Tls = tls })
+	}
+	if s.PrivacyMask != nil {
+		masks, err := privacyMasks(s.PrivacyMask)
+		if err != nil {
+			return nil, err
+		}
+		set(true, "privacy_masks", func() { c.PrivacyMasks = masks })
+	}
 	set(s.DisplayName != nil, "display_name", func() { c.DisplayName = *s.DisplayName })
 	set(s.FPS != nil, "analysis.fps", func() { c.Analysis.Fps = *s.FPS })
 	set(s.Pipeline != nil, "analysis.pipeline", func() { c.Analysis.Pipeline = *s.Pipeline })
@@ -101,6 +126,44 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 		c.Source.Isolation = vedettev1.Isolation(vedettev1.Isolation_value["ISOLATION_"+strings.ToUpper(*s.Isolation)])
 	})
 	return paths, nil
+}
+
+// tls says which certificate the camera may show; both flags empty: one that the system trusts.
+func (s *cameraSettings) tls() (*vedettev1.CameraTls, error) {
+	tls := &vedettev1.CameraTls{}
+	if s.Certificate != nil {
+		tls.CertificateSha256 = *s.Certificate
+	}
+	if s.CAFile != nil && *s.CAFile != "" {
+		b, err := os.ReadFile(*s.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+		tls.CaPem = string(b)
+	}
+	return tls, nil
+}
+
+// privacyMasks reads polygons such as 0,0_0.5,0_0.5,1.
+func privacyMasks(texts []string) ([]*vedettev1.PrivacyMask, error) {
+	var masks []*vedettev1.PrivacyMask
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		mask := &vedettev1.PrivacyMask{}
+		for corner := range strings.SplitSeq(text, "_") {
+			x, y, ok := strings.Cut(corner, ",")
+			px, errX := strconv.ParseFloat(x, 64)
+			py, errY := strconv.ParseFloat(y, 64)
+			if !ok || errX != nil || errY != nil {
+				return nil, fmt.Errorf("--privacy-mask: %q is no corner: write X,Y from 0 to 1, such as 0.25,0.5", corner)
+			}
+			mask.Points = append(mask.Points, &vedettev1.PrivacyPoint{X: px, Y: py})
+		}
+		masks = append(masks, mask)
+	}
+	return masks, nil
 }
 
 func fullName(id string) string {

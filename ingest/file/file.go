@@ -1,11 +1,16 @@
-// Package file reads a video file as if it were a camera, in real time or as fast as it is read.
+// Package file reads a video file, or the files of a folder by name, as if they were a camera, in real time or as fast
+// as they are read.
 package file
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/vedette/vedette/ingest"
@@ -15,7 +20,7 @@ import (
 
 // Config of a source.
 type Config struct {
-	// Path of the file.
+	// Path of a file, or of a folder whose video files are read by name, one after the other; others in it are left out.
 	Path string
 	// FullSpeed reads as fast as the sink takes; otherwise in real time.
 	FullSpeed bool
@@ -34,51 +39,106 @@ func New(cfg Config) *Source {
 	return &Source{cfg: cfg}
 }
 
-// Run reads the file to its end and returns io.EOF; nil when ctx ended before.
+// Run reads to the end and returns io.EOF; nil when ctx ended before.
 func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
-	d, err := av.OpenFile(s.cfg.Path)
+	paths, err := files(s.cfg.Path)
+	if err != nil {
+		return typed(err)
+	}
+	p := pass{cfg: s.cfg, sink: sink, start: -1}
+	for _, path := range paths {
+		if err := p.file(ctx, path); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return io.EOF
+}
+
+// files lists what is read of a path.
+func files(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{path}, err
+	}
+	entries, err := os.ReadDir(path) // by name
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, e := range entries {
+		switch strings.ToLower(filepath.Ext(e.Name())) {
+		case ".mp4", ".mov", ".m4v", ".mkv", ".webm", ".ts", ".m2ts", ".avi", ".3gp", ".h264", ".264", ".h265", ".265", ".hevc", ".mjpeg", ".mjpg", ".ivf", ".obu":
+			list = append(list, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no video file in the folder %s: %w", path, fs.ErrNotExist)
+	}
+	return list, nil
+}
+
+// pass is one way through the files.
+type pass struct {
+	cfg       Config
+	sink      ingest.Sink
+	start     time.Duration // mono of media time 0; negative: not known yet
+	base, end time.Duration // media time at which the file begins, and the next one may
+	announced bool
+}
+
+// file reads one file to its end.
+func (p *pass) file(ctx context.Context, path string) error {
+	d, err := av.OpenFile(path)
 	if err != nil {
 		return typed(err)
 	}
 	defer d.Close()
 	codec := codecOf(d.Codec)
-	for stage := ingest.StageDial; stage <= ingest.StageFirstPacket; stage++ {
-		sink.Reached(stage)
+	if !p.announced {
+		for stage := ingest.StageDial; stage <= ingest.StageFirstPacket; stage++ {
+			p.sink.Reached(stage)
+		}
 	}
 	a := bitstream.NewAssembler(codec)
-	announced := false
-	var p av.Packet
-	start := time.Duration(-1)
+	first := true
+	step := 40 * time.Millisecond
+	if d.Rate > 0 {
+		step = time.Duration(float64(time.Second) / d.Rate)
+	}
+	p.base = p.end
+	var packet av.Packet
 	for ctx.Err() == nil {
-		err := d.Read(&p)
+		err := d.Read(&packet)
 		if errors.Is(err, io.EOF) {
-			return io.EOF
+			return nil
 		}
 		if err != nil {
 			return &ingest.Error{Reason: ingest.ReasonDecode, Stage: ingest.StagePackets, Err: err}
 		}
-		sink.Packets(1, uint64(len(p.Data)), 0, 0)
-		data, key, changed := a.Assemble(split(codec, p.Data))
+		p.sink.Packets(1, uint64(len(packet.Data)), 0, 0)
+		data, key, changed := a.Assemble(split(codec, packet.Data))
 		if len(data) == 0 {
 			continue
 		}
-		if changed || !announced {
-			announced = true
+		if changed || first {
+			first, p.announced = false, true
 			stream := a.Stream()
 			if stream.Width == 0 {
 				stream.Width, stream.Height = d.Width, d.Height
 			}
-			sink.Stream(stream)
+			p.sink.Stream(stream)
 		}
-		now := s.cfg.Now()
-		if start < 0 {
-			start = now.Mono - p.DTS
+		dts, pts := p.base+packet.DTS, p.base+packet.PTS
+		p.end = max(p.end, max(dts, pts)+step)
+		now := p.cfg.Now()
+		if p.start < 0 {
+			p.start = max(now.Mono-dts, 0)
 		}
-		if !s.cfg.FullSpeed && !pause(ctx, start+p.DTS-now.Mono) {
+		if !p.cfg.FullSpeed && !pause(ctx, p.start+dts-now.Mono) {
 			return nil
 		}
-		sink.AccessUnit(ingest.AccessUnit{
-			Data: data, Ticks: ingest.TicksOf(p.PTS), Received: s.cfg.Now(), Keyframe: key || (p.Key && codec != ingest.H264 && codec != ingest.H265),
+		p.sink.AccessUnit(ingest.AccessUnit{
+			Data: data, Ticks: ingest.TicksOf(pts), Received: p.cfg.Now(), Keyframe: key || (packet.Key && codec != ingest.H264 && codec != ingest.H265),
 		})
 	}
 	return nil

@@ -121,3 +121,45 @@ func TestWhatCannotBeReadHasItsReason(t *testing.T) {
 		})
 	}
 }
+
+func TestARawStreamPlaysByItsRate(t *testing.T) {
+	path := clip(t, "raw.h264", "-c:v", "libx264", "-bf", "0", "-g", "10")
+	var now ingest.Instant
+	s := &sink{}
+	// The clock moves only when it is read: by a minute, so that nothing is waited for.
+	err := file.New(file.Config{Path: path, Now: func() ingest.Instant { now.Mono += time.Minute; return now }}).Run(t.Context(), s)
+	if !errors.Is(err, io.EOF) || len(s.units) != 20 {
+		t.Fatalf("%d pictures, %v", len(s.units), err)
+	}
+	for i, u := range s.units {
+		if want := ingest.TicksOf(time.Duration(i) * 100 * time.Millisecond); u.Ticks < want-1 || u.Ticks > want+1 {
+			t.Errorf("picture %d at %d ticks, want %d: the stream has 10 a second", i, u.Ticks, want)
+		}
+	}
+}
+
+func TestTheFilesOfAFolderAreReadByName(t *testing.T) {
+	dir := t.TempDir()
+	for name, from := range map[string]string{
+		"b.mp4": clip(t, "x.mp4", "-c:v", "libx264", "-bf", "2", "-g", "10"), "a.h264": clip(t, "x.h264", "-c:v", "libx264", "-bf", "0", "-g", "10"),
+	} {
+		if err := os.Rename(from, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("no video"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &sink{}
+	if err := file.New(file.Config{Path: dir, FullSpeed: true}).Run(t.Context(), s); !errors.Is(err, io.EOF) || len(s.units) != 40 {
+		t.Fatalf("%d pictures, %v", len(s.units), err)
+	}
+	if first, second := s.units[0].Ticks, s.units[20].Ticks; first != 0 || second < ingest.TicksOf(2*time.Second)-1 || !s.units[20].Keyframe {
+		t.Errorf("the second file begins at %v after the first, keyframe %v", (second - first).Duration(), s.units[20].Keyframe)
+	}
+	empty := t.TempDir()
+	err := file.New(file.Config{Path: empty}).Run(t.Context(), &sink{})
+	if e, ok := errors.AsType[*ingest.Error](err); !ok || e.Reason != ingest.ReasonNotFound {
+		t.Errorf("an empty folder: %v", err)
+	}
+}

@@ -139,8 +139,11 @@ func reasonOfTLS(err error) ingest.Reason {
 	return ingest.ReasonTLSHandshake
 }
 
-// trustOf says which certificates a camera may show.
-func trustOf(c ingest.Camera) (*tls.Config, error) {
+// IsCertificate reports whether an error says that a camera's certificate was refused.
+func IsCertificate(err error) bool { return reasonOfTLS(err) == ingest.ReasonTLSCert }
+
+// Trust says which certificates a camera may show.
+func Trust(c ingest.Camera) (*tls.Config, error) {
 	invalid := func(text string) error {
 		return &ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: errors.New(text)}
 	}

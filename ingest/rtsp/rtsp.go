@@ -104,7 +104,7 @@ func (s *session) run(ctx context.Context) error {
 	if s.cfg.Camera.Username != "" || s.cfg.Camera.Password != "" {
 		u.User = url.UserPassword(s.cfg.Camera.Username, s.cfg.Camera.Password)
 	}
-	trust, err := trustOf(s.cfg.Camera)
+	trust, err := Trust(s.cfg.Camera)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -31,6 +32,7 @@ import (
 	"github.com/vedette/vedette/ingest/decode"
 	"github.com/vedette/vedette/ingest/file"
 	"github.com/vedette/vedette/ingest/framebus"
+	"github.com/vedette/vedette/ingest/jpegs"
 	"github.com/vedette/vedette/ingest/packetdump"
 	"github.com/vedette/vedette/ingest/rtsp"
 	"github.com/vedette/vedette/ingest/wire"
@@ -482,6 +484,9 @@ func source(c ingest.Camera, d camera.Deadlines, tap *packetdump.Tap) ingest.Sou
 	}
 	if path := ingest.FilePath(c.Address); path != "" {
 		return file.New(file.Config{Path: path, FullSpeed: c.FullSpeed})
+	}
+	if strings.HasPrefix(c.Address, "http") {
+		return jpegs.New(jpegs.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer})
 	}
 	return rtsp.New(rtsp.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer, Tap: tap})
 }

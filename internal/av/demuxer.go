@@ -22,6 +22,7 @@ type Demuxer struct {
 
 	d      C.vd_demuxer
 	packet *C.AVPacket
+	read   int64 // packets so far
 }
 
 // Packet is one access unit of a file, in decoding order.
@@ -29,7 +30,8 @@ type Packet struct {
 	// Data is in Annex B for H.264 and H.265, keyframes with their parameter sets; valid until the next
 	// Read.
 	Data []byte
-	// PTS is when the picture is shown, since the file's start; DTS when it is decoded.
+	// PTS is when the picture is shown, since the file's start; DTS when it is decoded. In a raw stream without times
+	// both are by the stream's rate, in decoding order.
 	PTS, DTS time.Duration
 	Key      bool
 }
@@ -75,9 +77,21 @@ func (m *Demuxer) Read(p *Packet) error {
 	p.Key = m.packet.flags&C.AV_PKT_FLAG_KEY != 0
 	p.DTS = m.duration(m.packet.dts)
 	p.PTS = m.duration(m.packet.pts)
-	if m.packet.pts == C.AV_NOPTS_VALUE {
+	switch {
+	case m.packet.pts == C.AV_NOPTS_VALUE && m.packet.dts == C.AV_NOPTS_VALUE:
+		// A raw stream has no times but its rate.
+		rate := m.Rate
+		if !(rate > 0) {
+			rate = 25
+		}
+		p.DTS = time.Duration(float64(m.read) / rate * float64(time.Second))
 		p.PTS = p.DTS
+	case m.packet.pts == C.AV_NOPTS_VALUE:
+		p.PTS = p.DTS
+	case m.packet.dts == C.AV_NOPTS_VALUE:
+		p.DTS = p.PTS
 	}
+	m.read++
 	return nil
 }
 
@@ -90,6 +104,7 @@ func (m *Demuxer) duration(t C.int64_t) time.Duration {
 
 // Rewind starts again at the beginning.
 func (m *Demuxer) Rewind() error {
+	m.read = 0
 	if err := status(C.vd_demuxer_rewind(&m.d)); err != nil {
 		return fmt.Errorf("rewind file: %w", err)
 	}
