@@ -19,6 +19,8 @@ import (
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/ingestclient"
+	"github.com/vedette/vedette/ingest/sidecar"
+	"github.com/vedette/vedette/internal/av"
 )
 
 var (
@@ -50,6 +52,7 @@ func TestMeasure(t *testing.T) {
 		for _, step := range []func() error{
 			func() error { return render(t.Context(), path, c.width, c.height, c.frames) },
 			func() error { return b.throughput(t.Context(), c.name, path, c.frames) },
+			func() error { return copies(t, c.name, path, c.frames) },
 			func() error { return b.live(t.Context(), c.name, path, c.memory) },
 			func() error { return b.skipped(t.Context(), c.name, c.width, c.height, c.frames) },
 			func() error { return b.gated(t.Context(), c.name, c.width, c.height, c.frames) },
@@ -114,6 +117,22 @@ func (b *bench) throughput(ctx context.Context, name, path string, frames int) e
 		}
 		say(fmt.Sprintf("ingest.decode.%s.%s", name, label), theirs.Seconds()/ours.Seconds(), "ratio_to_ffmpeg", ">=", budget)
 	}
+	return nil
+}
+
+// copies counts how often the pixels of a frame are copied between the decoder and its reader.
+func copies(t *testing.T, name, path string, frames int) error {
+	r := start(t, sidecar.Config{})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	before, size := av.Copied(), 0.0
+	r.set(&ingestv1.Camera{Name: "clip", Address: "file:" + path, PreRollBytes: -1, File: &ingestv1.FilePlayback{FullSpeed: true}})
+	for range frames {
+		f := r.frame()
+		size = float64(f.GetWidth() * f.GetHeight() * 3 / 2)
+		f.Release()
+	}
+	say("ingest.copies."+name, float64(av.Copied()-before)/size/float64(frames), "copies_per_frame", "<=", 1)
+	r.set()
 	return nil
 }
 
@@ -254,9 +273,24 @@ func (b *bench) live(ctx context.Context, name, path string, memory float64) err
 	if err != nil {
 		return err
 	}
+	mu.Lock()
+	alone := slices.Clone(delays)
+	mu.Unlock()
+	const more = 4
+	cameras := []*ingestv1.Camera{{Name: "clip", Address: "file:" + path, File: &ingestv1.FilePlayback{Loop: true}}}
+	for n := range more {
+		cameras = append(cameras, &ingestv1.Camera{Name: fmt.Sprint(n), Address: "file:" + path, File: &ingestv1.FilePlayback{Loop: true}})
+	}
+	s.client.SetCameras(&ingestv1.SetCameras{Cameras: cameras})
+	time.Sleep(10 * time.Second)
+	all, err := resident(s.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
 	if _, err := s.stop(); err != nil {
 		return err
 	}
+	delays = alone
 	slices.Sort(delays)
 	if len(delays) < 100 {
 		return fmt.Errorf("%d frames in 10 s", len(delays))
@@ -265,6 +299,7 @@ func (b *bench) live(ctx context.Context, name, path string, memory float64) err
 	say("ingest.latency."+name+".p50", delays[len(delays)/2], "ms", "<=", 20)
 	say("ingest.latency."+name+".p99", delays[len(delays)*99/100], "ms", "<=", 60)
 	say("ingest.memory."+name+".one_camera", rss, "MB", "<=", memory)
+	say("ingest.memory."+name+".each_further_camera", (all-rss)/more, "MB", "<=", memory-40)
 	return nil
 }
 

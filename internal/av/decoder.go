@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -168,11 +169,17 @@ func (p *Picture) I420(dst []byte) error {
 	if need := p.Width*p.Height + 2*((p.Width+1)/2)*((p.Height+1)/2); len(dst) < need {
 		return fmt.Errorf("copy picture: %d bytes of room, %d×%d pixels need %d", len(dst), p.Width, p.Height, need)
 	}
+	copied.Add(uint64(p.Width*p.Height + 2*((p.Width+1)/2)*((p.Height+1)/2)))
 	if err := status(C.vd_frame_i420(p.frame, &p.sws, (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(dst))))); err != nil {
 		return fmt.Errorf("copy picture: %w", err)
 	}
 	return nil
 }
+
+var copied atomic.Uint64 //nolint:gochecknoglobals // a count of the whole process
+
+// Copied returns how many bytes of pictures have been copied out of decoders since the process started.
+func Copied() uint64 { return copied.Load() }
 
 // Luma fills dst, tight rows of w cells, with the picture's brightness averaged into w×h cells, stretched to the full range for other than 8-bit planar formats. It reads a part of
 // the pixels.

@@ -1,0 +1,123 @@
+package rtsp
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/bluenviron/gortsplib/v5/pkg/sdpunmarshaler"
+	"github.com/pion/rtp"
+
+	"github.com/vedette/vedette/ingest"
+)
+
+// collector keeps what a track delivers.
+type collector struct {
+	streams int
+	units   []ingest.AccessUnit
+	bad     uint64
+}
+
+func (*collector) Reached(ingest.Stage)             {}
+func (c *collector) Stream(ingest.Stream)           { c.streams++ }
+func (*collector) SenderReport(ingest.SenderReport) {}
+func (c *collector) AccessUnit(u ingest.AccessUnit) { c.units = append(c.units, u) }
+func (c *collector) Packets(_, _, _, bad uint64)    { c.bad += bad }
+
+// FuzzTrack makes packets of arbitrary bytes: whatever comes, units have content, are announced, and hold no more than
+// what came and the parameter sets.
+func FuzzTrack(f *testing.F) {
+	f.Add(uint8(0), []byte{8, 0, 0x65, 1, 2, 3, 4, 5, 6, 7, 4, 0x80, 0x41, 1, 2, 3})
+	f.Add(uint8(1), []byte{6, 0x80, 0x26, 1, 2, 3, 4, 5})
+	f.Add(uint8(2), []byte{9, 0x80, 0, 0, 0, 0, 1, 80, 8, 8, 1})
+	f.Add(uint8(0), []byte{4, 0, 0x7C, 0x85, 1, 2, 4, 0x80, 0x7C, 0x45, 3, 4}) // a picture in fragments
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		formats := []format.Format{
+			&format.H264{PayloadTyp: 96, PacketizationMode: 1}, &format.H265{PayloadTyp: 96}, &format.MJPEG{}, &format.AV1{PayloadTyp: 96},
+		}
+		track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, formats[int(kind)%len(formats)])
+		if err != nil || track == nil {
+			t.Fatalf("%v, %v", track, err)
+		}
+		c, came := &collector{}, 0
+		track.sink = c
+		track.now = func() ingest.Instant { return ingest.Instant{Mono: time.Second, Wall: time.Unix(1, 0)} }
+		// A packet is its length, its marker and its payload.
+		for n := uint16(0); len(b) >= 2; n++ {
+			size := min(int(b[0]), len(b)-2)
+			p := &rtp.Packet{Payload: b[2 : 2+size]}
+			p.SequenceNumber, p.Marker, p.Timestamp = n+uint16(b[1]&3), b[1]&0x80 != 0, uint32(n)*3600*uint32(b[1]&0x40)
+			came += size
+			b = b[2+size:]
+			track.packet(p)
+		}
+		for _, u := range c.units {
+			if len(u.Data) == 0 || c.streams == 0 {
+				t.Fatalf("a unit of %d bytes, %d streams", len(u.Data), c.streams)
+			}
+			// Start codes, headers and tables of a JPEG, and parameter sets seen before are added.
+			if len(u.Data) > 8*came+4096 {
+				t.Fatalf("a unit of %d bytes out of %d", len(u.Data), came)
+			}
+		}
+	})
+}
+
+// FuzzSDP reads descriptions: a track or an error that says what is wrong, never both, never neither.
+func FuzzSDP(f *testing.F) {
+	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 packetization-mode=1; sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\na=control:trackID=0\r\n"))
+	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 26\r\n"))
+	f.Add([]byte("v=0\r\nm=audio 0 RTP/AVP 0\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		parsed, err := sdpunmarshaler.Unmarshal(b)
+		if err != nil {
+			return
+		}
+		var desc description.Session
+		if desc.Unmarshal2(parsed) != nil {
+			return
+		}
+		track, err := pick(&desc)
+		if (track == nil) == (err == nil) {
+			t.Fatalf("%v and %v", track, err)
+		}
+		if err != nil {
+			if e := ingest.AsError(err); e.Reason != ingest.ReasonCodecUnsupported && e.Reason != ingest.ReasonProtocol {
+				t.Fatalf("an untyped fault: %v", err)
+			}
+			return
+		}
+		if track.format.ClockRate() < 0 || track.depacketise == nil {
+			t.Fatalf("a track that cannot be read: %+v", track)
+		}
+	})
+}
+
+// FuzzBlank shows messages without credentials, whatever else stands in them.
+func FuzzBlank(f *testing.F) {
+	f.Add("Digest username=\"u\", response=\"abc\"", "secret")
+	f.Add("***", "x")
+	f.Fuzz(func(t *testing.T, authorization, password string) {
+		if strings.ContainsAny(authorization, "\r\n") || len(authorization) < 12 {
+			return // no header holds a line break; few letters may stand anywhere
+		}
+		u, err := base.ParseURL("rtsp://host/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := (base.Request{Method: base.Describe, URL: u, Header: base.Header{"Authorization": {authorization}, "CSeq": {"1"}}}).Marshal()
+		if err != nil {
+			return
+		}
+		shown := string(blank(append(b, password...), ingest.Camera{Password: password}))
+		if strings.Contains(shown, authorization) && !strings.Contains("***", authorization) {
+			t.Fatalf("%q shows %q", shown, authorization)
+		}
+		if len(password) > 8 && !strings.Contains(password, "*") && strings.Contains(shown, password) {
+			t.Fatalf("%q shows %q", shown, password)
+		}
+	})
+}
