@@ -95,29 +95,17 @@ func (w *watch) analyse(ctx context.Context, n *ingestv1.FrameNotice) error {
 			return err
 		}
 	}
-	w.follow.latest = max(w.follow.latest, n.GetCaptureTimeNs())
 	if w.pictures {
 		w.requestPicture(n)
 	}
-	info := frame.Info{
-		Format: view.Format, Width: view.Width, Height: view.Height, Generation: n.GetGeneration(), Slot: int(n.GetSlot()), Flags: view.Flags, Number: n.GetNumber(),
-	}.Values()
-	batched, observed := w.batched(w.instance.pipeline, "OBSERVED")
-	req := &infer.Request{
-		Model: w.instance.pipeline, Correlation: w.follow.id,
-		Inputs: []tensor.Tensor{
-			{Name: "FRAME", DataType: tensor.Uint8, Shape: shape(batched, int64(len(view.Pixels))), Data: view.Pixels},
-			{Name: "FRAME_INFO", DataType: tensor.Int64, Shape: shape(batched, frame.InfoLen), Data: tensor.AsBytes(info[:])},
-			{Name: "TIME", DataType: tensor.Int64, Shape: shape(batched, 1), Data: tensor.AsBytes([]int64{w.follow.latest - w.follow.opened})},
-		},
+	resp, batched, err := w.pipeline(ctx, n, view)
+	if err != nil && ctx.Err() == nil {
+		// The tracker forgets a sequence that sat idle too long.
+		if err := w.openSequence(ctx, n.GetCaptureTimeNs()); err != nil {
+			return err
+		}
+		resp, batched, err = w.pipeline(ctx, n, view)
 	}
-	if observed {
-		req.Inputs = append(req.Inputs, tensor.Tensor{Name: "OBSERVED", DataType: tensor.Bool, Shape: shape(batched, 1), Data: []byte{1}})
-	}
-	for _, name := range w.instance.outputs {
-		req.Outputs = append(req.Outputs, infer.OutputSpec{Name: name})
-	}
-	resp, err := w.ask(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -136,6 +124,31 @@ func (w *watch) analyse(ctx context.Context, n *ingestv1.FrameNotice) error {
 	return nil
 }
 
+// pipeline asks the models about a frame. Batched tells that what they answer has a batch dimension.
+func (w *watch) pipeline(ctx context.Context, n *ingestv1.FrameNotice, view frame.View) (resp *infer.Response, batched bool, err error) {
+	w.follow.latest = max(w.follow.latest, n.GetCaptureTimeNs())
+	info := frame.Info{
+		Format: view.Format, Width: view.Width, Height: view.Height, Generation: n.GetGeneration(), Slot: int(n.GetSlot()), Flags: view.Flags, Number: n.GetNumber(),
+	}.Values()
+	batched, observed := w.batched(w.instance.pipeline, "OBSERVED")
+	req := &infer.Request{
+		Model: w.instance.pipeline, Correlation: w.follow.id,
+		Inputs: []tensor.Tensor{
+			{Name: "FRAME", DataType: tensor.Uint8, Shape: shape(batched, int64(len(view.Pixels))), Data: view.Pixels},
+			{Name: "FRAME_INFO", DataType: tensor.Int64, Shape: shape(batched, frame.InfoLen), Data: tensor.AsBytes(info[:])},
+			{Name: "TIME", DataType: tensor.Int64, Shape: shape(batched, 1), Data: tensor.AsBytes([]int64{w.follow.latest - w.follow.opened})},
+		},
+	}
+	if observed {
+		req.Inputs = append(req.Inputs, tensor.Tensor{Name: "OBSERVED", DataType: tensor.Bool, Shape: shape(batched, 1), Data: []byte{1}})
+	}
+	for _, name := range w.instance.outputs {
+		req.Outputs = append(req.Outputs, infer.OutputSpec{Name: name})
+	}
+	resp, err = w.ask(ctx, req)
+	return resp, batched, err
+}
+
 // answer gives the client one frame's answer, which keeps the pipeline's.
 func (w *watch) answer(n *ingestv1.FrameNotice, from *infer.Response, batched bool, pixels, picture []byte) {
 	r := w.job.NewResponse()
@@ -144,7 +157,7 @@ func (w *watch) answer(n *ingestv1.FrameNotice, from *infer.Response, batched bo
 	w.waiting.count++
 	w.waiting.mu.Unlock()
 	r.OnRelease(w.taken)
-	r.Parameters = map[string]any{"stream_epoch": w.epoch}
+	r.Parameters = map[string]any{"stream_epoch": w.epoch, "sequence": int64(w.follow.id.Num)}
 	for i := range from.Outputs {
 		out := &from.Outputs[i]
 		dims := out.Shape

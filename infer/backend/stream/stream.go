@@ -11,7 +11,7 @@
 //	PICTURE  BYTES[1]      the frame as JPEG; only for requests that name it among their outputs
 //
 // Every other output of the configuration is the pipeline's output of that name. The response's parameter
-// stream_epoch changes when the stream was interrupted: tracks begin anew with it.
+// stream_epoch changes when the stream was interrupted; tracks begin anew whenever the parameter sequence changes.
 //
 // Request parameters: rate (frames a second to analyse, by capture time; 0, the default, is every frame), max_frames
 // (answers after which the request ends; 0: none) and picture_width (pixels; 0: as wide as the frame).

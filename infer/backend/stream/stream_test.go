@@ -99,7 +99,7 @@ func start(t *testing.T) *rig {
 	r := &rig{t: t, socket: filepath.Join(t.TempDir(), "ingest.sock")}
 	served := make(chan struct{})
 	background(t, sidecar.New(sidecar.Config{
-		Socket: r.socket, Backoff: camera.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond, Slow: time.Hour, Busy: 50 * time.Millisecond},
+		Socket: r.socket, Deadlines: camera.Deadlines{Packets: 3 * time.Second, Answer: time.Second}, Backoff: camera.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond, Slow: time.Hour, Busy: 50 * time.Millisecond},
 		Ready: func() error { close(served); return nil },
 	}).Run)
 	<-served
@@ -331,6 +331,41 @@ func TestAnInterruptedStreamGoesOnAsANewSequence(t *testing.T) {
 		reply.Response.Release()
 	}
 	gone(t, cam)
+}
+
+func TestATrackerThatForgotItsSequenceIsGivenAnother(t *testing.T) {
+	r := start(t)
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip(t)})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	replies := r.ask(ctx, "watch", map[string]string{"URL": cam.Address()}, nil)
+	first := any(nil)
+	for reply := range replies {
+		if reply.Final {
+			t.Fatal(reply.Err)
+		}
+		sequence := reply.Response.Parameters["sequence"]
+		reply.Response.Release()
+		if first == nil {
+			first = sequence
+			cam.Pause(true)
+			deadline := time.After(20 * time.Second)
+			for len(r.repo.Sequences()) > 0 { // which sit idle for a second at most
+				select {
+				case <-deadline:
+					t.Fatal("the tracker does not forget")
+				case <-time.After(time.Millisecond):
+				}
+			}
+			cam.Pause(false)
+		} else if sequence != first {
+			break
+		}
+	}
+	cancel()
+	if err := end(t, replies); infer.CodeOf(err) != infer.Cancelled {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestWhatCannotBeWatchedIsRefusedWithTheReason(t *testing.T) {
