@@ -32,6 +32,9 @@ func (c *systemCommand) Run(ctx context.Context, env *Env, g *grammar) error {
 			for _, p := range sys.GetProcesses() {
 				rows = append(rows, []string{p.GetName(), word(p.GetState(), "PROCESS_STATE_"), fmt.Sprintf("restarts %d", p.GetRestarts()), p.GetMessage()})
 			}
+			if l := sys.GetLoad(); l != nil {
+				rows = append(rows, []string{"load", word(l.GetLevel(), "LOAD_LEVEL_"), fmt.Sprintf("%.1f frames/s analysed, %.1f lost", l.GetAnalysedFps(), l.GetLostFps()), l.GetMessage()})
+			}
 			st := sys.GetStorage()
 			rows = append(rows,
 				[]string{"kept", gib(st.GetUsedBytes()), fmt.Sprintf("%d days, pictures and clips %s", st.GetDays(), gib(st.GetMediaBytes())), "since " + clock(st.GetOldestTime())},
