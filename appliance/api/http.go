@@ -40,6 +40,11 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 	mux.Handle("/v1/cameras/{camera}/snapshot.jpg", readOnly(pictures))
 	(&mediaHandler{analytics: vedettev1.NewAnalyticsServiceClient(conn), events: vedettev1.NewEventServiceClient(conn)}).register(mux)
 	mux.HandleFunc("GET /openapi.json", openapi)
+	page, err := reference()
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare the page of the API: %w", err)
+	}
+	mux.Handle("GET /api", page)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))

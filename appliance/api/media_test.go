@@ -187,3 +187,16 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+func TestThePageOfTheAPINamesEveryPath(t *testing.T) {
+	b := start(t, false, album{})
+	resp, body := b.fetch(http.MethodGet, "/api", "", nil)
+	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		t.Fatalf("%s, %s", resp.Status, resp.Header.Get("Content-Type"))
+	}
+	for _, want := range []string{"CameraService", "/v1/cameras:probe", "/v1/auditEntries", "returns who changed what"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not in it", want)
+		}
+	}
+}

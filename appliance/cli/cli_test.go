@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/api"
 	"github.com/vedette/vedette/appliance/cameras"
@@ -21,8 +19,6 @@ import (
 	"github.com/vedette/vedette/appliance/sinks"
 	"github.com/vedette/vedette/store"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // run types a command and returns what it printed.
 func run(t *testing.T, args ...string) (string, error) {
