@@ -296,6 +296,7 @@ func (c *chaos) killAppliance() {
 	c.mu.Lock()
 	c.logs.WriteString(p.output())
 	c.mu.Unlock()
+	c.write("log-level: info\n") // with faulty settings it would rightly refuse to start
 	c.launch()
 }
 
