@@ -210,6 +210,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   const offs = [live.on("link", update), live.on("system", sample), live.on("cameras", update), live.on("timing", (t) => waterfall.show(t)), live.on("events", (e) => (!e || e.camera === name) && recallSoon())];
   const timer = setInterval(tick, 500);
   live.detail(name);
+  view.canvas.addEventListener("drawn", tick, { once: true });
   waterfall.show({});
   update();
   return () => {
@@ -224,5 +225,5 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
 /** said is what an event says beyond its type. */
 export function said(e: Event): string {
   const hidden = ["since", "sequence", "score"];
-  return Object.entries(e.attributes ?? {}).filter(([k, v]) => v && !hidden.includes(k)).map(([k, v]) => `${k.replaceAll("_", " ")} ${/^[A-Z_]+$/.test(v) ? v.toLowerCase().replaceAll("_", " ") : v}`).join(", ");
+  return Object.entries(e.attributes ?? {}).filter(([k, v]) => v && !hidden.includes(k)).map(([k, v]) => `${k.replaceAll("_", " ")} ${/^[A-Z_]+$/.test(v) ? v.toLowerCase().replaceAll("_", " ") : v.startsWith("cameras/") ? lastPart(v) : v}`).join(", ");
 }

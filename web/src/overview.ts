@@ -71,6 +71,7 @@ class Tile {
     this.off = live.onFrame(camera.name, (f) => {
       this.objects = f.observations?.length ?? 0;
     });
+    this.view.canvas.addEventListener("drawn", () => this.tick(), { once: true });
     this.update(camera);
   }
 
