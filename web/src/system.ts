@@ -58,7 +58,7 @@ export function systemScreen(main: HTMLElement): () => void {
   fill(main, el("h1", {}, "System"), head, trouble,
     table("Processes", [["Process", ""], ["Job", ""], ["State", ""], ["Processor", "Processors it keeps busy: 100 % is one of them whole"], ["Memory", "Resident set"], ["Restarts", "Since the appliance started"]], body),
     facts, el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
-    el("p", { class: "meaning" }, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics for Prometheus"), " · ", el("a", { href: "/openapi.json" }, "OpenAPI document"), " · ", el("a", { href: "#/models" }, "models"), " · a support bundle: vedette support-bundle"));
+    el("p", { class: "meaning" }, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics for Prometheus"), " · ", el("a", { href: "/api" }, "the API, path by path"), " · ", el("a", { href: "#/models" }, "models"), " · a support bundle: vedette support-bundle"));
 
   let box: BoxSample[] = [];
   let cameras: CameraSample[] = [];
