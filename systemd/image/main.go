@@ -105,7 +105,7 @@ func run(to string, args []string) error {
 		return err
 	}
 	digest, err := image.Digest()
-	fmt.Printf("%s: %s, %d libraries and %d files of our own\n", to, digest, len(libraries), len(ours))
+	fmt.Printf("%s: %s, %d files of the system and %d of our own\n", to, digest, len(libraries), len(ours))
 	return err
 }
 
