@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func TestX2GPUsAreToldByTheirUUIDs(t *testing.T) {
 	}}, driver(&energy))
 	scrape := func() string {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		return w.Body.String()
 	}
 	if got := numbers(driver(&energy)); !slices.Equal(got, []int32{0, 1}) {
@@ -91,7 +92,7 @@ func TestX2AMachineWithoutADriverHasNoGPUs(t *testing.T) {
 		h := handler(Config{NoCPU: true, Models: func() []stats.Snapshot { return []stats.Snapshot{{Name: "m", GPUs: []int32{0}}} }}, lib)
 		for range 2 {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			if w.Code != 200 || strings.Contains(w.Body.String(), "gpu") {
 				t.Errorf("%v: %d %s", ret, w.Code, w.Body)
 			}
