@@ -77,6 +77,7 @@ type doorOrder struct {
 	Region   string `json:"region"`
 	ByteSize uint64 `json:"byte_size,omitempty"`
 	Drop     bool   `json:"drop,omitempty"`
+	Restart  string `json:"restart,omitempty"`
 }
 
 type doorAnswer struct {

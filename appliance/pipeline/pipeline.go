@@ -45,7 +45,8 @@ type Config struct {
 	Retry time.Duration
 	// AnswerTimeout is how long inference may take for a frame; 0: 5 s.
 	AnswerTimeout time.Duration
-	// RestartInference starts the inference sidecar anew, as the last step when it does not answer; nil: nobody does.
+	// RestartInference starts the inference sidecar anew, as the last step when it does not answer; nil: it is asked to
+	// end, and whoever runs it starts it again.
 	RestartInference func(reason string)
 	// Balance is how often the load is looked at; 0: 1 s.
 	Balance time.Duration

@@ -65,7 +65,12 @@ func (p *Pipeline) noAnswer(ctx context.Context, s *session, m *model) {
 	case replace:
 		p.running.Go(func() { p.replaceInstances(ctx, s, m) })
 	case restart:
-		p.restartInference("model " + m.name + " did not answer, and replacing its instances did not help")
+		reason := "model " + m.name + " did not answer, and replacing its instances did not help"
+		if p.cfg.RestartInference != nil {
+			p.restartInference(reason)
+			return
+		}
+		_ = s.order(doorOrder{Restart: reason}, nil) // it ends, so there may be no answer
 	case nothing, terminate:
 	}
 }
@@ -87,7 +92,8 @@ func (p *Pipeline) replaceInstances(ctx context.Context, s *session, m *model) {
 	}
 }
 
-// restartInference is the last step.
+// restartInference is the last step where this program runs the sidecar. Where a service manager does, one that is
+// stuck as a whole is the manager's to find.
 func (p *Pipeline) restartInference(reason string) {
 	p.mu.Lock()
 	p.recovery.answered()

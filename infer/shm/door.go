@@ -17,12 +17,17 @@ import (
 const maxOrder = 4096
 
 // Order is a message at the door, JSON in one packet: a name and a size with a descriptor beside it
-// registers a region, Drop forgets one. Every order is answered.
+// registers a region, Drop forgets one. Every order is answered, but for Restart, which ends Run: whoever uses the
+// process finds that it hangs, and says why.
 type Order struct {
 	Region   string `json:"region"`
 	ByteSize uint64 `json:"byte_size,omitempty"`
 	Drop     bool   `json:"drop,omitempty"`
+	Restart  string `json:"restart,omitempty"`
 }
+
+// ErrRestart is what Run returns when it was asked to end.
+var ErrRestart = errors.New("asked to start again")
 
 // Answer follows every Order.
 type Answer struct {
@@ -34,6 +39,7 @@ type Answer struct {
 type Door struct {
 	regions *Registry
 	logger  *slog.Logger
+	restart chan string // the first reason
 }
 
 // NewDoor makes the door to a registry. A nil logger discards.
@@ -41,7 +47,7 @@ func NewDoor(regions *Registry, logger *slog.Logger) *Door {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Door{regions: regions, logger: logger}
+	return &Door{regions: regions, logger: logger, restart: make(chan string, 1)}
 }
 
 // Listen opens the socket of a door, for its owner and group; an old one that nobody listens on any more is
@@ -85,16 +91,21 @@ func (d *Door) Run(ctx context.Context, ln *net.UnixListener) error {
 	for {
 		conn, err := ln.AcceptUnix()
 		if err != nil {
+			select {
+			case reason := <-d.restart:
+				return fmt.Errorf("%w: %s", ErrRestart, reason)
+			default:
+			}
 			if ctx.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("accept at %s: %w", ln.Addr(), err)
 		}
-		wg.Go(func() { d.serve(ctx, conn) })
+		wg.Go(func() { d.serve(ctx, conn, cancel) })
 	}
 }
 
-func (d *Door) serve(ctx context.Context, conn *net.UnixConn) {
+func (d *Door) serve(ctx context.Context, conn *net.UnixConn, end func()) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	defer func() { _ = conn.Close() }()
@@ -112,7 +123,7 @@ func (d *Door) serve(ctx context.Context, conn *net.UnixConn) {
 		}
 		fds := descriptors(oob[:oobn])
 		var a Answer
-		if err := d.obey(held, msg[:n], flags, fds); err != nil {
+		if err := d.obey(held, msg[:n], flags, fds, end); err != nil {
 			a.Error = err.Error()
 			d.logger.WarnContext(ctx, "memory refused at the door", slog.Any("err", err))
 		}
@@ -129,13 +140,21 @@ func (d *Door) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-func (d *Door) obey(held map[string]bool, msg []byte, flags int, fds []int) error {
+func (d *Door) obey(held map[string]bool, msg []byte, flags int, fds []int, end func()) error {
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		return fmt.Errorf("message of more than %d bytes or more than one descriptor", maxOrder)
 	}
 	var o Order
 	if err := json.Unmarshal(msg, &o); err != nil {
 		return fmt.Errorf("message is not an order: %w", err)
+	}
+	if o.Restart != "" {
+		select {
+		case d.restart <- o.Restart:
+		default:
+		}
+		end()
+		return nil
 	}
 	if o.Drop {
 		if !held[o.Region] {

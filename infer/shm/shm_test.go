@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -405,4 +406,25 @@ func FuzzLeaseStaysWithinItsRegion(f *testing.F) {
 			l.Release()
 		}
 	})
+}
+
+func TestDoorEndsWhenItIsAskedToAndSaysWhy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "door")
+	ln, err := shm.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- shm.NewDoor(shm.New(shm.Config{}), nil).Run(t.Context(), ln) }()
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write([]byte(`{"restart":"model detector hangs"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, shm.ErrRestart) || !strings.Contains(err.Error(), "model detector hangs") {
+		t.Errorf("Run returned %v", err)
+	}
 }
