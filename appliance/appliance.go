@@ -377,7 +377,7 @@ func (a *Appliance) startSpans(s *stages) (func(pipeline.Timed), error) {
 
 // startVitals begins to measure what the box spends.
 func (a *Appliance) startVitals(s *stages) {
-	cfg := vitals.Config{Dir: a.cfg.DataDir, Store: a.store, Metrics: a.metrics, Logger: a.cfg.Logger, Processes: a.processes, Cameras: func() []*vedettev1.Camera {
+	cfg := vitals.Config{Dir: a.cfg.DataDir, Store: a.store, Metrics: a.metrics, Processes: a.processes, Cameras: func() []*vedettev1.Camera {
 		list, _ := a.cameras.List("", math.MaxInt)
 		return list
 	}}

@@ -4,7 +4,6 @@ package vitals
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -34,8 +33,6 @@ type Config struct {
 	// Every is the time between samples, 0: 5 s; Keep how many are remembered, 0: 360.
 	Every time.Duration
 	Keep  int
-	// Logger, nil: discarded.
-	Logger *slog.Logger
 }
 
 // Recorder takes the samples. Safe for concurrent use.
@@ -67,9 +64,6 @@ func New(cfg Config) *Recorder {
 	}
 	if cfg.Keep <= 0 {
 		cfg.Keep = 360
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Recorder{cfg: cfg, spent: newSpent(cfg.Processes), stages: &stages{metrics: cfg.Metrics}}
 }
