@@ -21,7 +21,7 @@ func TestEventsAndTracksHavePicturesAndClips(t *testing.T) {
 	p.cli("rule", "zone", "street", "most", "0.2,0", "0.8,0", "0.8,1", "0.2,1")
 	type event struct{ Name, Type, Snapshot, Clip string }
 	var e event
-	p.until("an event with a snapshot and a clip", 90*time.Second, func() bool {
+	p.until("an event with a snapshot and a clip", 180*time.Second, func() bool {
 		var r struct{ Events []event }
 		if err := p.get(`/v1/events?page_size=1000&filter=type%3D%22zone_entered%22`, &r); err != nil {
 			return false
@@ -55,7 +55,7 @@ func TestEventsAndTracksHavePicturesAndClips(t *testing.T) {
 	}
 	type track struct{ Name, Picture string }
 	var tr track
-	p.until("a track with a picture", 60*time.Second, func() bool {
+	p.until("a track with a picture", 180*time.Second, func() bool {
 		var r struct{ Tracks []track }
 		if err := p.get(`/v1/tracks?page_size=1000&filter=state%3D%22ENDED%22`, &r); err != nil {
 			return false
