@@ -304,7 +304,10 @@ func described(c *vedettev1.Camera) [][]string {
 	if in.GetIsolated() {
 		add("process", "its own%s", strings.TrimSuffix(": "+in.GetIsolationReason(), ": "))
 	}
-	add("network", "%d packets lost, connected anew %d times; last change: %s", in.GetPacketsLost(), in.GetReconnects(), in.GetApplied())
+	add("network", "%d packets lost, connected anew %d times", in.GetPacketsLost(), in.GetReconnects())
+	if in.GetApplied() != "" {
+		add("last change", "%s", in.GetApplied())
+	}
 	add("analysis", "%.1f frames a second, sequence %d", s.GetAnalysedFps(), s.GetSequence())
 	if s.GetAnalysisMessage() != "" {
 		add("", "%s: %s", s.GetAnalysisReason(), s.GetAnalysisMessage())

@@ -1,8 +1,16 @@
 #include "av.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// Decoders come and go on whatever thread Go runs them on. With glibc's default of eight arenas a core each of them keeps
+// its own share of freed pictures, and a process whose cameras reconnect grows for days. Two are enough: what decoders
+// allocate while they work comes from their own pools.
+#ifdef M_ARENA_MAX
+__attribute__((constructor)) static void few_arenas(void) { mallopt(M_ARENA_MAX, 2); }
+#endif
 
 void vd_quiet(void) { av_log_set_level(AV_LOG_QUIET); }
 
