@@ -29,14 +29,35 @@ import (
 
 const module = "github.com/vedette/vedette/"
 
-// build compiles programs into a folder.
-func build(t *testing.T, dir string, packages ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-tags", "gocv_specific_modules", "-o", dir + "/"}, packages...)...)
+// programs is the folder of everything the examples need, which TestMain makes and build fills, once.
+var programs string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "examples-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	programs = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+var compile = sync.OnceValues(func() ([]byte, error) {
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-tags", "gocv_specific_modules", "-o", programs+"/",
+		module+"cmd/vedette-infer", module+"cmd/vedette-ingest", module+"docs/examples/client/...", module+"docs/examples/inprocess")
 	cmd.Env = append(os.Environ(), "CGO_LDFLAGS=-Wl,--as-needed") // as the Makefile builds
-	if out, err := cmd.CombinedOutput(); err != nil {
+	return cmd.CombinedOutput()
+})
+
+// build compiles the programs and returns their folder.
+func build(t *testing.T) string {
+	t.Helper()
+	if out, err := compile(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
+	return programs
 }
 
 func absolute(t *testing.T, path string) string {
@@ -169,8 +190,7 @@ func run(t *testing.T, program string, args ...string) string {
 }
 
 func TestEveryClientRunsAgainstTheServer(t *testing.T) {
-	dir := t.TempDir()
-	build(t, dir, module+"cmd/vedette-infer", module+"cmd/vedette-ingest", module+"docs/examples/client/...", module+"docs/examples/inprocess")
+	dir := build(t)
 	server := serve(t, filepath.Join(dir, "vedette-infer"), "--model-repository", absolute(t, "models"), "--model-repository", absolute(t, "../../models"),
 		"--model-repository", absolute(t, "stream/models"), "--ingest-socket", ingest(t, filepath.Join(dir, "vedette-ingest")),
 		"--model-control-mode=explicit", "--load-model=*", "--allow-client-shm=true")
@@ -246,7 +266,7 @@ func TestModelInPythonBehindTheRemoteBackend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	models, dir := t.TempDir(), t.TempDir()
+	models, dir := t.TempDir(), build(t)
 	conf, err := os.ReadFile("backend/models/median/config.pbtxt")
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +278,6 @@ func TestModelInPythonBehindTheRemoteBackend(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(models, "median", "config.pbtxt"), conf, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build(t, dir, module+"cmd/vedette-infer")
 	server := serve(t, filepath.Join(dir, "vedette-infer"), "--model-repository", models)
 	client, err := v2client.New(server["gRPC"], v2client.Config{})
 	if err != nil {
@@ -283,8 +302,7 @@ func TestModelInPythonBehindTheRemoteBackend(t *testing.T) {
 }
 
 func TestTwoServersBehindOneName(t *testing.T) {
-	dir, models := t.TempDir(), t.TempDir()
-	build(t, dir, module+"cmd/vedette-infer", module+"docs/examples/client/simple")
+	dir, models := build(t), t.TempDir()
 	program := filepath.Join(dir, "vedette-infer")
 	var behind []string
 	for range 2 {
