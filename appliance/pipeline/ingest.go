@@ -24,6 +24,8 @@ type ingestLink struct {
 	p      *Pipeline
 	client *ingestclient.Client
 
+	telling sync.Mutex // one list of cameras at a time
+
 	mu       sync.Mutex // guards what follows
 	err      error      // why there is no connection
 	revision uint64
@@ -45,6 +47,8 @@ func newIngestLink(p *Pipeline) *ingestLink {
 
 // cameras tells the sidecar what is wanted.
 func (l *ingestLink) cameras() {
+	l.telling.Lock() // an older list must not follow a newer one
+	defer l.telling.Unlock()
 	set := &ingestv1.SetCameras{}
 	l.p.mu.Lock()
 	for i := range l.p.wanted {
