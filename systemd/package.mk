@@ -24,7 +24,7 @@ chaos: deps-test ## for TIME (default 10m) kill, fill, unplug, reload and call a
 
 # The short forms of these are in make test.
 test-long: ## every long rig: crashes, faults, damage, requests, chaos, the package, the virtual machine (hours)
-	@for rig in crash faults damaged soak-infer chaos test-deb test-boot; do \
+	@for rig in crash faults damaged soak-ingest soak-infer chaos test-deb test-boot; do \
 	  echo "=== $$rig"; $(MAKE) --no-print-directory $$rig || exit 1; done
 
 .PHONY: image
