@@ -13,6 +13,7 @@ import (
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/cameras"
+	"github.com/vedette/vedette/appliance/onvif"
 	"github.com/vedette/vedette/store"
 )
 
@@ -145,6 +146,19 @@ func (s *cameraService) DumpPackets(req *vedettev1.DumpPacketsRequest, out vedet
 		}
 		return nil
 	})
+}
+
+// DiscoverCameras implements vedettev1.CameraServiceServer.
+func (s *cameraService) DiscoverCameras(ctx context.Context, req *vedettev1.DiscoverCamerasRequest) (*vedettev1.DiscoverCamerasResponse, error) {
+	timeout := req.GetTimeout().AsDuration()
+	if timeout < 0 || timeout > 30*time.Second {
+		return nil, invalid("timeout", "not within 0 (3 s) and 30s")
+	}
+	found, err := onvif.Discover(ctx, onvif.Config{Address: req.GetAddress(), Username: req.GetUsername(), Password: req.GetPassword(), Timeout: timeout})
+	if err != nil {
+		return nil, err
+	}
+	return &vedettev1.DiscoverCamerasResponse{Cameras: found}, nil
 }
 
 func (s *cameraService) GetSnapshot(ctx context.Context, req *vedettev1.GetSnapshotRequest) (*vedettev1.GetSnapshotResponse, error) {

@@ -532,3 +532,53 @@ func (c *cameraSnapshot) Run(ctx context.Context, env *Env, g *grammar) error {
 		return save(env, orElse(c.To, c.ID+".jpg"), r.GetJpeg())
 	})
 }
+
+type cameraDiscover struct {
+	client
+	Address      string        `arg:"" optional:"" help:"Ask this device alone: host, host:port or the address of its ONVIF service."`
+	Username     string        `help:"User of the cameras, which most want before they tell their streams."`
+	Password     string        `env:"VEDETTE_CAMERA_PASSWORD" help:"Password of the cameras; others on this machine can see what stands on a command line."`
+	PasswordFile string        `placeholder:"FILE" help:"File that holds the password; - reads it from standard input."`
+	Timeout      time.Duration `default:"5s" help:"How long to wait for answers."`
+}
+
+// Run looks for cameras.
+func (c *cameraDiscover) Run(ctx context.Context, env *Env, g *grammar) error {
+	if c.PasswordFile != "" {
+		password, err := readPassword(c.PasswordFile, env.Stdin)
+		if err != nil {
+			return err
+		}
+		c.Password = password
+	}
+	ctx, conn, err := c.connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	r, err := vedettev1.NewCameraServiceClient(conn).DiscoverCameras(ctx, &vedettev1.DiscoverCamerasRequest{
+		Address: c.Address, Username: c.Username, Password: c.Password, Timeout: durationpb.New(c.Timeout),
+	})
+	if err != nil {
+		return plain(err)
+	}
+	if c.Output == "json" {
+		return printJSON(env.Stdout, r)
+	}
+	rows := [][]string{{"SERVICE", "DEVICE", "STREAM", "PICTURE", "CLOCK", "REASON"}}
+	for _, d := range r.GetCameras() {
+		device := strings.TrimSpace(strings.Join([]string{d.GetManufacturer(), d.GetModel(), d.GetDisplayName()}, " "))
+		clock := ""
+		if d.GetClockOffset() != nil {
+			clock = fmt.Sprintf("%+ds", int(d.GetClockOffset().AsDuration().Seconds()))
+		}
+		if len(d.GetStreams()) == 0 {
+			rows = append(rows, []string{d.GetService(), device, "", "", clock, d.GetMessage()})
+		}
+		for _, s := range d.GetStreams() {
+			m := s.GetMedia()
+			rows = append(rows, []string{d.GetService(), device, s.GetUri(), fmt.Sprintf("%s %dx%d %.4g/s", m.GetCodec(), m.GetWidth(), m.GetHeight(), m.GetFps()), clock, ""})
+		}
+	}
+	return table(env.Stdout, rows...)
+}

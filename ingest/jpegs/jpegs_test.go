@@ -135,7 +135,7 @@ func TestAnswersThatAreNoStreamAreNamed(t *testing.T) {
 		"a page":    {func(w http.ResponseWriter) { _, _ = fmt.Fprint(w, "<html>") }, ingest.ReasonCodecUnsupported},
 		"sent elsewhere": {func(w http.ResponseWriter) {
 			w.Header().Set("Location", "http://elsewhere.invalid/")
-			w.WriteHeader(302)
+			w.WriteHeader(http.StatusFound)
 		}, ingest.ReasonUnreachable},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }))
