@@ -232,6 +232,7 @@ export class Drawing {
     const at = (p: Place): [number, number] => [p.x * this.width, p.y * this.height];
     const list = (points: Place[]): string => points.map((p) => at(p).map((v) => v.toFixed(1)).join(",")).join(" ");
     const parts: Node[] = [];
+    const handles: Node[] = []; // above every shape, so that none covers them
     this.editor.shapes.forEach((s, i) => {
       const chosen = i === this.editor.selected;
       const state = `shape ${s.kind}${chosen ? " chosen" : ""}${s.disabled ? " off" : ""}${fault(s) ? " faulty" : ""}`;
@@ -250,13 +251,13 @@ export class Drawing {
         s.points.forEach((p, k) => {
           const q = s.points[(k + 1) % s.points.length]!;
           const [mx, my] = at({ x: (p.x + q.x) / 2, y: (p.y + q.y) / 2 });
-          parts.push(svg("circle", { cx: mx, cy: my, r: 14 * px, class: "touch", "data-shape": i, "data-between": k }), svg("circle", { cx: mx, cy: my, r: 4 * px, class: "between" }));
+          handles.push(svg("circle", { cx: mx, cy: my, r: 14 * px, class: "touch", "data-shape": i, "data-between": k }), svg("circle", { cx: mx, cy: my, r: 4 * px, class: "between" }));
         });
       }
       s.points.forEach((p, k) => {
         const [cx, cy] = at(p);
         const what = s.kind === "line" ? (k ? "End" : "Start") : `Corner ${k + 1} of ${s.points.length}`;
-        parts.push(svg("circle", { cx, cy, r: 20 * px, class: "touch", "data-shape": i, "data-point": k }),
+        handles.push(svg("circle", { cx, cy, r: 20 * px, class: "touch", "data-shape": i, "data-point": k }),
           svg("circle", { cx, cy, r: 7 * px, class: "handle", "data-shape": i, "data-point": k, tabindex: 0, role: "button", "aria-label": `${what} of ${s.displayName || s.id}: ${where(p)}` }));
       });
     });
@@ -266,7 +267,7 @@ export class Drawing {
         ...this.fresh.points.map((p) => svg("circle", { cx: at(p)[0], cy: at(p)[1], r: 6 * px, class: "handle" })),
         svg("path", { d: `M${x - 12 * px} ${y}h${24 * px}M${x} ${y - 12 * px}v${24 * px}`, class: "cross" }));
     }
-    this.root.replaceChildren(...parts);
+    this.root.replaceChildren(...parts, ...handles);
     if (focused) this.root.querySelector<SVGElement>(`[data-shape="${focused[0]}"][data-point="${focused[1]}"][tabindex]`)?.focus({ preventScroll: true });
   }
 }
