@@ -285,7 +285,7 @@ func (r *Repository) retired(v *version) {
 
 // closeAll ends the service of everything: ensembles before what they are made
 // of, so that their requests under way can finish.
-func (r *Repository) closeAll() {
+func (r *Repository) closeAll(ctx context.Context) {
 	var plain []*version
 	byDepth := make(map[int][]*version)
 	for _, m := range r.sorted() {
@@ -294,7 +294,7 @@ func (r *Repository) closeAll() {
 				plain = append(plain, v)
 				continue
 			}
-			d := r.depth(v)
+			d := r.depth(ctx, v)
 			byDepth[d] = append(byDepth[d], v)
 		}
 	}
@@ -312,11 +312,11 @@ func (r *Repository) closeAll() {
 }
 
 // depth is how many ensembles are nested below one.
-func (r *Repository) depth(v *version) int {
+func (r *Repository) depth(ctx context.Context, v *version) int {
 	d := 0
-	for i, part := range r.parts(r.life(), v.id, v.cfg) {
+	for i, part := range r.parts(ctx, v.id, v.cfg) {
 		if below, err := r.find(part, v.cfg.GetEnsembleScheduling().GetStep()[i].GetModelVersion()); err == nil {
-			d = max(d, 1+r.depth(below))
+			d = max(d, 1+r.depth(ctx, below))
 		}
 	}
 	return d

@@ -64,11 +64,10 @@ func (r *Repository) publishLocked() {
 		}
 		t[name] = s
 		if base := r.base(name); base != name {
-			switch other := t[base]; {
-			case other == nil:
-				t[base] = &shown{ready: s.ready, states: s.states, alias: true, models: 1}
-			default:
+			if other := t[base]; other != nil {
 				t[base] = &shown{alias: true, models: other.models + 1}
+			} else {
+				t[base] = &shown{ready: s.ready, states: s.states, alias: true, models: 1}
 			}
 		}
 	}

@@ -199,7 +199,7 @@ func (r *Repository) Run(ctx context.Context, grace time.Duration) error {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		r.closeAll()
+		r.closeAll(life)
 		r.running.Wait()
 		close(done)
 	})
