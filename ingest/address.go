@@ -34,12 +34,8 @@ func (c Camera) Check() error {
 		if FilePath(c.Address) == "" {
 			fault("address", "names no file")
 		}
-	case u.Scheme == "v4l2":
-		if !strings.HasPrefix(u.Path, "/dev/") || strings.Contains(u.Path, "..") || u.Host != "" {
-			fault("address", "a device is v4l2:///dev/video0")
-		}
 	default:
-		fault("address", "scheme %q is not rtsp, rtsps, http, https, v4l2 or file", u.Scheme)
+		fault("address", "scheme %q is not rtsp, rtsps, http, https or file", u.Scheme)
 	}
 	if c.MainAddress != "" {
 		if u, err := url.Parse(c.MainAddress); err != nil || u.User != nil || u.Hostname() == "" || u.Scheme != "rtsp" && u.Scheme != "rtsps" {

@@ -104,7 +104,7 @@ func validateDecoding(faults *InvalidError, field string, s *vedettev1.Source) {
 var decoders = []string{"auto", "software", "nvdec", "cuda", "vaapi", "v4l2", "drm", "qsv", "vulkan"} //nolint:gochecknoglobals // a constant of a kind Go has not
 
 func validateSource(faults *InvalidError, field string, s *vedettev1.Source, password string) {
-	validateURI(faults, field+".uri", s.GetUri(), []string{"rtsp", "rtsps", "http", "https", "v4l2", "file"})
+	validateURI(faults, field+".uri", s.GetUri(), []string{"rtsp", "rtsps", "http", "https", "file"})
 	if s.GetMainUri() != "" {
 		validateURI(faults, field+".main_uri", s.GetMainUri(), []string{"rtsp", "rtsps"})
 	} else if s.GetKeepMain() {
@@ -159,15 +159,8 @@ func validateURI(faults *InvalidError, field, uri string, schemes []string) {
 		faults.add(field, "is not an address (characters other than letters and digits in it may need %%-escaping)")
 		return
 	}
-	switch u.Scheme {
-	case "file":
-		if u.Host != "" || !strings.HasPrefix(u.Path, "/") {
-			faults.add(field, "a file's address is file:/// and an absolute path")
-		}
-	case "v4l2":
-		if u.Host != "" || !strings.HasPrefix(u.Path, "/dev/") || strings.Contains(u.Path, "..") {
-			faults.add(field, "a device's address is v4l2:///dev/video0")
-		}
+	if u.Scheme == "file" && (u.Host != "" || !strings.HasPrefix(u.Path, "/")) {
+		faults.add(field, "a file's address is file:/// and an absolute path")
 	}
 	if !slices.Contains(schemes, u.Scheme) {
 		last := len(schemes) - 1

@@ -21,8 +21,7 @@ func Split(pasted string) (uri, username, password string, err error) {
 		}
 		return "", "", "", errors.New("the address begins with no scheme: write it whole, such as rtsp://192.168.1.20/stream1")
 	}
-	switch scheme = strings.ToLower(scheme); scheme {
-	case "file", "v4l2":
+	if scheme = strings.ToLower(scheme); scheme == "file" {
 		return scheme + "://" + rest, "", "", nil
 	}
 	at, err := credentialsEnd(rest)

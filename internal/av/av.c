@@ -259,6 +259,14 @@ int vd_demuxer_open(vd_demuxer *d, const char *path) {
   d->height = s->codecpar->height;
   d->time_base = s->time_base;
   d->rate = s->avg_frame_rate;
+#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 30, 100)
+  // From FFmpeg 6.1 on a raw stream is given times by a rate that was assumed; its own is here.
+  const char *kind = d->format->iformat->name;
+  if ((!strcmp(kind, "h264") || !strcmp(kind, "hevc")) && s->codecpar->framerate.num > 0) {
+    d->rate = s->codecpar->framerate;
+    d->raw = 1;
+  }
+#endif
   const char *name = "null";
   if (d->codec_id == AV_CODEC_ID_H264) name = "h264_mp4toannexb";
   if (d->codec_id == AV_CODEC_ID_HEVC) name = "hevc_mp4toannexb";

@@ -56,6 +56,7 @@ typedef struct {
   int width, height;
   AVRational time_base;
   AVRational rate;
+  int raw; // no times of its own
 } vd_demuxer;
 
 int vd_demuxer_open(vd_demuxer *d, const char *path);

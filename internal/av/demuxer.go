@@ -78,7 +78,7 @@ func (m *Demuxer) Read(p *Packet) error {
 	p.DTS = m.duration(m.packet.dts)
 	p.PTS = m.duration(m.packet.pts)
 	switch {
-	case m.packet.pts == C.AV_NOPTS_VALUE && m.packet.dts == C.AV_NOPTS_VALUE:
+	case m.d.raw != 0, m.packet.pts == C.AV_NOPTS_VALUE && m.packet.dts == C.AV_NOPTS_VALUE:
 		// A raw stream has no times but its rate.
 		rate := m.Rate
 		if !(rate > 0) {
