@@ -7,6 +7,7 @@ import { gunzipSync } from "node:zlib";
 import { startAppliance, until } from "./appliance.mjs";
 import { guard } from "./guarded.mjs";
 import { launch } from "./launch.mjs";
+import { fmp4, whep } from "./live.mjs";
 import { frameRate, multiply, record } from "./wall.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -110,6 +111,13 @@ try {
     await page.locator(".side tr[data-track]").nth(5).waitFor(patience);
     await shot(page, "live-dark");
   });
+  for (const [name, play] of [["fMP4 over a WebSocket", fmp4], ["WebRTC", whep]]) {
+    await check(`live video by ${name} plays, and its pictures know when they were captured`, async () => {
+      const { seen } = await play(page, "street", 30);
+      const known = seen.filter((s) => s.capture > 0 && s.width === 640 && s.height === 360);
+      expect(known.length >= 15, `${known.length} of ${seen.length} pictures are known: ${JSON.stringify(seen.slice(-3))}`);
+    });
+  }
   await check("the page and its assets weigh less than 200 KB, and come from the box alone", async () => {
     expect(transferred > 0 && transferred < 200e3, `${transferred} bytes`);
     console.log(`   ${(transferred / 1000).toFixed(0)} KB`);
