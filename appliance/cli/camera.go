@@ -29,6 +29,7 @@ type cameraCommands struct {
 	Watch    cameraWatch    `cmd:"" help:"Print cameras as they change."`
 	Snapshot cameraSnapshot `cmd:"" help:"Save the newest picture of a camera."`
 	Probe    cameraProbe    `cmd:"" help:"Try an address without registering it."`
+	Discover cameraDiscover `cmd:"" help:"Find ONVIF cameras on the network."`
 	Dump     cameraDump     `cmd:"" help:"Capture what a camera and the box say to each other."`
 }
 

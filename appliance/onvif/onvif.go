@@ -122,7 +122,7 @@ func matches(answer []byte) []*vedettev1.DiscoveredCamera {
 			continue
 		}
 		c := &vedettev1.DiscoveredCamera{Endpoint: strings.TrimSpace(m.Endpoint), Service: service}
-		for _, scope := range strings.Fields(m.Scopes) {
+		for scope := range strings.FieldsSeq(m.Scopes) {
 			for prefix, to := range map[string]*string{"onvif://www.onvif.org/name/": &c.DisplayName, "onvif://www.onvif.org/hardware/": &c.Model} {
 				if text, ok := strings.CutPrefix(scope, prefix); ok {
 					if d, err := url.PathUnescape(text); err == nil {

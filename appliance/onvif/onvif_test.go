@@ -104,7 +104,7 @@ func TestADeviceThatTellsNothingSaysWhy(t *testing.T) {
 func TestTheNetworkIsAsked(t *testing.T) {
 	server := device(t, "")
 	group := &net.UDPAddr{IP: net.IPv4(239, 255, 255, 250), Port: 3702}
-	conn, err := net.ListenPacket("udp4", "239.255.255.250:3702") //nolint:noctx // closed below
+	conn, err := net.ListenPacket("udp4", "239.255.255.250:3702")
 	if err != nil {
 		t.Skipf("the port of WS-Discovery is taken: %v", err)
 	}
