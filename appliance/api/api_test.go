@@ -275,7 +275,7 @@ func TestCamerasOverJSON(t *testing.T) {
 		!strings.Contains(text, `"fps":3`) || !strings.Contains(text, `"username":"u"`) {
 		t.Errorf("patch with a mask: %s %s", resp.Status, text)
 	}
-	resp, text = b.do("POST", "/v1/cameras?camera_id=Bad", `{"source":{"uri":"http://x"}}`, auth...)
+	resp, text = b.do("POST", "/v1/cameras?camera_id=Bad", `{"source":{"uri":"ftp://x"}}`, auth...)
 	var fault struct {
 		Details []struct {
 			Reason          string
