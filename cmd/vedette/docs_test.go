@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,15 +142,18 @@ func TestTheShellCommandsInTheDocumentsRun(t *testing.T) {
 	ran := 0
 	for file, text := range documents(t) {
 		for _, m := range fence.FindAllStringSubmatch(text, -1) {
-			if m[1] != "sh" || !strings.HasPrefix(file, "docs") {
+			// The examples of the API build on one another; appliance/api runs them.
+			if m[1] != "sh" || !strings.HasPrefix(file, "docs") || file == "docs/api.md" {
 				continue
 			}
 			for line := range strings.Lines(m[2]) {
 				line = strings.ReplaceAll(strings.TrimSpace(line), "127.0.0.1:8080", p.http)
 				line = strings.ReplaceAll(line, "curl -s ", "curl -sf ")
-				cmd := exec.Command("bash", "-c", line)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				cmd := exec.CommandContext(ctx, "bash", "-c", line)
 				cmd.Dir, cmd.Env = work, append(os.Environ(), "VEDETTE_DATA_DIR="+p.data)
 				out, err := cmd.CombinedOutput()
+				cancel()
 				if err != nil || (len(out) == 0 && !strings.Contains(line, "-o ")) {
 					t.Errorf("%s: %s: %v\n%s", file, line, err, out)
 				}
@@ -157,7 +161,7 @@ func TestTheShellCommandsInTheDocumentsRun(t *testing.T) {
 			}
 		}
 	}
-	if ran < 8 {
+	if ran < 5 {
 		t.Errorf("only %d commands were run", ran)
 	}
 }
