@@ -71,7 +71,10 @@ func (f *flapping) start(t *testing.T) {
 	case err := <-f.done:
 		t.Fatalf("camera %s: %v", f.id, err)
 	}
-	f.cfg.Address, f.url = camera.Address(), camera.URL()
+	f.cfg.Address = camera.Address()
+	if f.url == "" { // it stays the same from here on, and others read it
+		f.url = camera.URL()
+	}
 }
 
 func (f *flapping) end(t *testing.T) {
@@ -154,7 +157,7 @@ func (c *chaos) call(ctx context.Context, method, path, body string, into any) i
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.http+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.http()+path, strings.NewReader(body))
 	if err != nil {
 		return 0
 	}

@@ -147,7 +147,7 @@ func TestTheShellCommandsInTheDocumentsRun(t *testing.T) {
 				continue
 			}
 			for line := range strings.Lines(m[2]) {
-				line = strings.ReplaceAll(strings.TrimSpace(line), "127.0.0.1:8080", p.http)
+				line = strings.ReplaceAll(strings.TrimSpace(line), "127.0.0.1:8080", p.http())
 				line = strings.ReplaceAll(line, "curl -s ", "curl -sf ")
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				cmd := exec.CommandContext(ctx, "bash", "-c", line)

@@ -68,11 +68,18 @@ type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	data string
-	http string
 	done chan error
 
-	mu  sync.Mutex
-	out strings.Builder
+	mu   sync.Mutex
+	out  strings.Builder
+	last string
+}
+
+// http is where the dashboard is; it moves when the appliance starts again with other settings.
+func (p *process) http() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
 }
 
 // launch starts the programs and waits until the appliance says that it runs.
@@ -109,16 +116,23 @@ func tryLaunch(t *testing.T, data string, args ...string) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	running := make(chan string, 1)
+	running := make(chan struct{}, 1)
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		address := regexp.MustCompile(`dashboard\s+http://(\S+)/`)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
+			m := address.FindStringSubmatch(lines.Text())
 			p.mu.Lock()
 			p.out.WriteString(lines.Text() + "\n")
+			if m != nil {
+				p.last = m[1]
+			}
 			p.mu.Unlock()
-			if m := address.FindStringSubmatch(lines.Text()); m != nil {
-				running <- m[1]
+			if m != nil {
+				select {
+				case running <- struct{}{}:
+				default:
+				}
 			}
 		}
 	})
@@ -128,7 +142,7 @@ func tryLaunch(t *testing.T, data string, args ...string) (*process, error) {
 	}()
 	t.Cleanup(p.kill)
 	select {
-	case p.http = <-running:
+	case <-running:
 		return p, nil
 	case err := <-p.done:
 		p.done <- err
@@ -184,7 +198,7 @@ func (p *process) get(path string, into any) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.http+path, http.NoBody)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.http()+path, http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -302,7 +316,7 @@ func TestDemoShowsConfirmedTracksAndStopsInTime(t *testing.T) {
 		t.Errorf("vedette track list says:\n%s", out)
 	}
 	// A visitor on loopback may look without a token, and change nothing.
-	resp, err := http.Get("http://" + p.http + "/v1/cameras/street/snapshot.jpg")
+	resp, err := http.Get("http://" + p.http() + "/v1/cameras/street/snapshot.jpg")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +328,7 @@ func TestDemoShowsConfirmedTracksAndStopsInTime(t *testing.T) {
 	if _, err := time.Parse(time.RFC3339Nano, resp.Header.Get("X-Vedette-Capture-Time")); err != nil {
 		t.Errorf("snapshot without its capture time: %v", err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+p.http+"/v1/cameras/street", http.NoBody)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+p.http()+"/v1/cameras/street", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

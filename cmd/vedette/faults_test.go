@@ -110,7 +110,7 @@ func TestCameraFaultsAreTypedAndMoveNoOtherCamera(t *testing.T) {
 		{"rtsp://viewer:wrong@" + host + "/street", "check user name and password"},
 		{"rtsp://viewer:right@" + host + "/nowhere", "check the path"},
 		{"rtsp://" + nobody + "/", "check that the camera is powered"},
-		{"http://camera/", `scheme "http" is none of rtsp`},
+		{"ftp://camera/", `scheme "ftp" is none of rtsp`},
 	} {
 		if out, err := p.tryCLI("camera", "probe", tc.address); err == nil || !strings.Contains(out, tc.want) {
 			t.Errorf("probe of %s: %v\n%s", tc.address, err, out)

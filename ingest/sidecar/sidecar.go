@@ -180,6 +180,9 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	s.removeAll()
 	s.running.Wait()
 	if stopping {
+		if s.cfg.RememberCrashes {
+			_ = os.Remove(crashFile(s.socket)) // nothing crashed
+		}
 		return nil
 	}
 	_ = listener.Close()
