@@ -170,6 +170,8 @@ try {
     console.log(`   by ${await page.locator(".heading abbr").innerText()}`);
     await page.locator(".waterfall li", { hasText: "commit" }).waitFor(patience);
     await shot(page, "camera-video");
+    await page.reload(); // the page a bookmark opens
+    await page.locator(".waterfall li", { hasText: "commit" }).waitFor(patience);
   });
   await check("the models screen tells where each model runs and how its batches spread", async () => {
     await open("#/models", "tr[data-model=detector]");

@@ -64,7 +64,7 @@ class LiveState {
   detail(wanted: string): void {
     if (wanted === this.wanted) return;
     this.wanted = wanted;
-    if (this.source) this.connect();
+    if (this.source ?? this.coming) this.connect();
   }
 
   connect(): void {
@@ -78,6 +78,7 @@ class LiveState {
       this.refused = 0;
       if (this.source !== source) this.source?.close();
       this.source = source;
+      this.coming = undefined;
       this.tell("link", undefined);
     });
     source.addEventListener("error", () => {
