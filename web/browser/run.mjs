@@ -196,6 +196,7 @@ try {
     await page.locator("input[name=clip]").fill("2");
     await page.getByRole("button", { name: "Save", exact: true }).click();
     await until("the camera to keep clips", async () => (await (await fetch(`${appliance.url}/v1/cameras/street`)).json()).recording?.clip === "2s");
+    await page.waitForURL(/#\/camera\/street$/, patience); // where saving leads, or it would lead away from the next screen
   });
   await check("a line is drawn by mouse, tried on what was recorded, and saved", async () => {
     await open("#/zones/street", ".drawing");
