@@ -89,8 +89,9 @@ try {
   let transferred = 0;
   const watch = (p) => {
     p.on("pageerror", (e) => faults.push(e.message));
-    // A refused token and a camera's refusal are faults of the browser's console, and parts of the checks.
-    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/v1\/(users|auditEntries|backups|sinks)/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
+    // A refused token, a camera's refusal and a video session that ended before its page said goodbye are faults of the
+    // browser's console, and parts of the checks.
+    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/whep\/[A-Z0-9]+$|\/v1\/(users|auditEntries|backups|sinks)/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
     p.on("request", (r) => !r.url().startsWith(appliance.url) && !/^(blob|data):/.test(r.url()) && foreign.push(r.url()));
   };
   watch(page);
