@@ -24,6 +24,8 @@ type picture struct {
 	header []byte // JSON: camera, capture time in ms, size, frame number, stream epoch; or camera, error and its code
 	jpeg   []byte
 	err    error
+
+	captured time.Time // zero with err
 }
 
 // pictures fetches the newest picture of each watched camera once, however many watch. A camera nobody watches is
@@ -134,7 +136,7 @@ func (p *pictures) fetch(ctx context.Context, camera string, as look, f *feed) {
 				"camera": camera, "capture": float64(s.GetCaptureTime().AsTime().UnixNano()) / 1e6,
 				"width": s.GetWidth(), "height": s.GetHeight(), "frame": last, "epoch": epoch,
 			})
-			f.set(&picture{header: head, jpeg: s.GetJpeg()})
+			f.set(&picture{header: head, jpeg: s.GetJpeg(), captured: s.GetCaptureTime().AsTime()})
 		}
 		select {
 		case <-ctx.Done():
@@ -263,7 +265,8 @@ func (s *Server) livePictures(w http.ResponseWriter, r *http.Request) {
 
 const boundary = "vedette-picture"
 
-// liveMJPEG streams pictures as multipart/x-mixed-replace, which an <img> or any player shows.
+// liveMJPEG streams pictures as multipart/x-mixed-replace, which an <img> or any player shows; each part tells when its
+// picture was captured, as a snapshot does.
 func (s *Server) liveMJPEG(w http.ResponseWriter, r *http.Request) {
 	as, err := s.looked(r)
 	if err != nil {
@@ -285,7 +288,8 @@ func (s *Server) liveMJPEG(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary="+boundary)
 			w.Header().Set("Cache-Control", "no-store")
 		}
-		head := "--" + boundary + "\r\nContent-Type: image/jpeg\r\nContent-Length: " + strconv.Itoa(len(p.jpeg)) + "\r\n\r\n"
+		head := "--" + boundary + "\r\nContent-Type: image/jpeg\r\nContent-Length: " + strconv.Itoa(len(p.jpeg)) +
+			"\r\nX-Vedette-Capture-Time: " + p.captured.UTC().Format(time.RFC3339Nano) + "\r\n\r\n"
 		for _, b := range [][]byte{[]byte(head), p.jpeg, []byte("\r\n")} {
 			if _, err := w.Write(b); err != nil {
 				return fmt.Errorf("write a picture: %w", err)

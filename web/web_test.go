@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"mime"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -252,6 +254,29 @@ func TestPicturesCarryTheirCaptureTime(t *testing.T) {
 		frame, _ := head["frame"].(float64)
 		if jpeg != fmt.Sprintf("picture %d", int(frame)) || head["capture"] != 1000*frame {
 			t.Errorf("picture %q with header %v", jpeg, head)
+		}
+	}
+}
+
+func TestMJPEGTellsWhenEachPictureWasCaptured(t *testing.T) {
+	a := get(t, dashboard(t, &box{}).URL+"/live/door/mjpeg?rate=200")
+	kind, params, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/x-mixed-replace" {
+		t.Fatalf("%q: %v", kind, err)
+	}
+	parts := multipart.NewReader(a.Body, params["boundary"])
+	for range 3 {
+		part, err := parts.NextPart()
+		if err != nil {
+			t.Fatal(err)
+		}
+		jpeg, err := io.ReadAll(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		captured, err := time.Parse(time.RFC3339Nano, part.Header.Get("X-Vedette-Capture-Time"))
+		if want := fmt.Sprintf("picture %d", captured.Unix()); err != nil || string(jpeg) != want || part.Header.Get("Content-Type") != "image/jpeg" {
+			t.Errorf("%q with %v, want %q", jpeg, part.Header, want)
 		}
 	}
 }

@@ -165,8 +165,13 @@ export async function ask<T>(method: string, path: string, body?: unknown): Prom
     throw new Refusal(0, "OFFLINE", "The appliance does not answer. Is the vedette service running?");
   }
   if (answer.status === 204) return undefined as T;
+  if (!answer.ok) throw await refusalOf(answer);
+  return (await answer.json()) as T;
+}
+
+/** refusalOf reads why an answer is another than 2xx. */
+export async function refusalOf(answer: Response): Promise<Refusal> {
   const text = await answer.text();
-  if (answer.ok) return JSON.parse(text) as T;
   let b: ErrorBody = {};
   try {
     b = JSON.parse(text) as ErrorBody;
@@ -177,5 +182,5 @@ export async function ask<T>(method: string, path: string, body?: unknown): Prom
   const fields = b.details?.flatMap((d) => d.fieldViolations ?? []).map((v) => `${v.field}: ${v.description}`) ?? [];
   if (answer.status === 403) fields.push("Sign in with a token that may do this.");
   const message = [b.message ?? answer.statusText, ...fields.filter((f) => !b.message?.includes(f))].join("\n");
-  throw new Refusal(answer.status, reason, message);
+  return new Refusal(answer.status, reason, message);
 }

@@ -161,8 +161,8 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     tick();
   };
   const tick = (): void => {
-    text(way, { whep: "WebRTC", fmp4: "MP4", jpeg: "JPEG" }[view.way]);
-    way.title = { whep: "Live video as the camera sends it, by WebRTC", fmp4: "Live video as the camera sends it, as MP4 over a WebSocket", jpeg: "Single pictures" }[view.way] + (view.why ? ` (${view.why})` : "");
+    text(way, { whep: "WebRTC", fmp4: "MP4", mjpeg: "MJPEG" }[view.way]);
+    way.title = { whep: "Live video as the camera sends it, by WebRTC", fmp4: "Live video as the camera sends it, as MP4 over a WebSocket", mjpeg: "JPEG after JPEG, at most 15 a second" }[view.way] + (view.why ? ` (${view.why})` : "");
     const old = live.now() - view.shown;
     text(age, Number.isFinite(old) ? `${span(old)} old` : "no picture yet");
     age.classList.toggle("warn", old > ageWarning);

@@ -5,6 +5,49 @@ export interface Picture { capture: number; bitmap: ImageBitmap; arrived: number
 /** What is to be streamed: cameras by id, pictures a second of each, and their width in pixels (0: as they come). */
 export interface Wanted { cameras: string[]; rate: number; width: number }
 
+/** Incoming is a stream that is read by lengths and by lines; undefined is its end. */
+export class Incoming {
+  private pending: Uint8Array = new Uint8Array(0);
+
+  constructor(private readonly reader: ReadableStreamDefaultReader<Uint8Array>) {}
+
+  async take(n: number): Promise<Uint8Array | undefined> {
+    if (!(await this.wait(n))) return undefined;
+    const taken = this.pending.subarray(0, n);
+    this.pending = this.pending.subarray(n);
+    return taken;
+  }
+
+  /** line is the next line without its end. */
+  async line(): Promise<string | undefined> {
+    for (;;) {
+      const end = this.pending.indexOf(10);
+      if (end >= 0) return new TextDecoder().decode(await this.take(end + 1)).trimEnd();
+      if (!(await this.wait(this.pending.length + 1))) return undefined;
+    }
+  }
+
+  /** wait returns true once n bytes are there, false when the stream ends before. */
+  private async wait(n: number): Promise<boolean> {
+    const parts = [this.pending];
+    let have = this.pending.length;
+    while (have < n) {
+      const { value } = await this.reader.read();
+      if (!value) return false;
+      parts.push(value);
+      have += value.length;
+    }
+    if (parts.length === 1) return true;
+    this.pending = new Uint8Array(have);
+    let at = 0;
+    for (const p of parts) {
+      this.pending.set(p, at);
+      at += p.length;
+    }
+    return true;
+  }
+}
+
 interface Viewer { take: (p: Picture) => void; trouble: (message: string) => void }
 
 export class Pictures {
@@ -62,31 +105,13 @@ export class Pictures {
   }
 
   private async read(reader: ReadableStreamDefaultReader<Uint8Array>, signal: AbortSignal): Promise<void> {
-    let pending = new Uint8Array(0);
-    const need = async (n: number): Promise<Uint8Array | null> => {
-      const parts = [pending];
-      let have = pending.length;
-      while (have < n) {
-        const { value, done } = await reader.read();
-        if (done) return null;
-        parts.push(value as Uint8Array<ArrayBuffer>);
-        have += value.length;
-      }
-      const all = new Uint8Array(have);
-      let at = 0;
-      for (const p of parts) {
-        all.set(p, at);
-        at += p.length;
-      }
-      pending = all.slice(n);
-      return all.subarray(0, n);
-    };
+    const incoming = new Incoming(reader);
     for (;;) {
-      const sizes = await need(8);
+      const sizes = await incoming.take(8);
       if (!sizes) return;
       const v = new DataView(sizes.buffer, sizes.byteOffset);
-      const head = await need(v.getUint32(0));
-      const jpeg = await need(v.getUint32(4));
+      const head = await incoming.take(v.getUint32(0));
+      const jpeg = await incoming.take(v.getUint32(4));
       if (!head || !jpeg) return;
       const h = JSON.parse(new TextDecoder().decode(head)) as { camera: string; capture: number; error?: string };
       const viewer = this.viewers.get(h.camera);

@@ -1,11 +1,12 @@
-// Live video of one camera as the camera sends it, by WebRTC or by MP4 over a WebSocket; every picture comes with its
-// capture time, so that it can be joined with what was seen in it. docs/live-video.md describes both.
+// Live video of one camera as the camera sends it, by WebRTC or by MP4 over a WebSocket, or else as JPEG after JPEG; every
+// picture comes with its capture time, so that it can be joined with what was seen in it. docs/live-video.md describes all.
 
-import { ask, type Refusal } from "./api";
-import type { Picture } from "./pictures";
+import { ask, type Refusal, refusalOf } from "./api";
+import { millis } from "./dom";
+import { Incoming, type Picture } from "./pictures";
 
-/** How live video may come, best first. "jpeg" is always there, and is not video. */
-export type Way = "whep" | "fmp4" | "jpeg";
+/** How live video may come, best first. "mjpeg" is always there. */
+export type Way = "whep" | "fmp4" | "mjpeg";
 
 interface Offers { offers: string[]; reason?: string; message?: string; mime?: string }
 
@@ -20,10 +21,10 @@ type Take = (p: Picture) => void;
 export async function offered(camera: string): Promise<{ ways: Way[]; why: string }> {
   try {
     const o = await ask<Offers>("GET", `/live/${camera}/offers`);
-    const playable = (way: string): boolean => (way === "whep" && "RTCPeerConnection" in window) || (way === "fmp4" && "MediaSource" in window && (!o.mime || MediaSource.isTypeSupported(o.mime)));
-    return { ways: [...o.offers.filter(playable), "jpeg"] as Way[], why: o.message ?? "" };
+    const playable = (way: string): boolean => way === "mjpeg" || (way === "whep" && "RTCPeerConnection" in window) || (way === "fmp4" && "MediaSource" in window && (!o.mime || MediaSource.isTypeSupported(o.mime)));
+    return { ways: o.offers.filter(playable) as Way[], why: o.message ?? "" };
   } catch (e) {
-    return { ways: ["jpeg"], why: (e as Refusal).message };
+    return { ways: ["mjpeg"], why: (e as Refusal).message };
   }
 }
 
@@ -42,8 +43,9 @@ function watch(video: HTMLVideoElement, take: Take, captureOf: (m: VideoFrameCal
 
 const element = (): HTMLVideoElement => Object.assign(document.createElement("video"), { muted: true, autoplay: true, playsInline: true });
 
-/** play shows a camera in one way until signal ends. It fails when no picture came in time, or none any more. */
-export async function play(camera: string, way: "whep" | "fmp4", take: Take, signal: AbortSignal): Promise<void> {
+/** play shows a camera in one way until signal ends, at most rate pictures a second by MJPEG. It fails when no picture came
+ * in time, or none any more. */
+export async function play(camera: string, way: Way, take: Take, signal: AbortSignal, rate = 15): Promise<void> {
   const mine = new AbortController();
   const end = (): void => mine.abort();
   signal.addEventListener("abort", end, { once: true });
@@ -58,7 +60,7 @@ export async function play(camera: string, way: "whep" | "fmp4", take: Take, sig
         clearTimeout(timer);
         done();
       });
-      (way === "whep" ? whep : fmp4)(camera, take, seen, fail, mine.signal).catch(fail);
+      ({ whep, fmp4, mjpeg })[way](camera, take, seen, fail, mine.signal, rate).catch(fail);
     });
   } finally {
     mine.abort();
@@ -175,4 +177,27 @@ async function fmp4(camera: string, take: Take, seen: () => void, fail: (e: Erro
     feed();
   };
   watch(video, take, (m) => captures.get(Math.round(m.mediaTime * 1000), 2), seen, signal);
+}
+
+/** mjpeg reads multipart/x-mixed-replace part by part: an <img> would show it too, but not tell when it was captured. */
+async function mjpeg(camera: string, take: Take, seen: () => void, fail: (e: Error) => void, signal: AbortSignal, rate: number): Promise<void> {
+  const answer = await fetch(`/live/${camera}/mjpeg?rate=${rate}`, { signal });
+  if (!answer.ok || !answer.body) throw await refusalOf(answer);
+  const incoming = new Incoming(answer.body.getReader());
+  let head = new Headers();
+  for (let line = await incoming.line(); line !== undefined; line = await incoming.line()) {
+    const colon = line.indexOf(":");
+    if (colon > 0) head.set(line.slice(0, colon), line.slice(colon + 1));
+    const length = Number(head.get("Content-Length"));
+    if (line || !length) continue; // a boundary, a header, or the empty line before a boundary
+    const jpeg = await incoming.take(length);
+    const capture = millis(head.get("X-Vedette-Capture-Time") ?? "");
+    head = new Headers();
+    if (!jpeg) break;
+    const bitmap = await createImageBitmap(new Blob([jpeg as BlobPart], { type: "image/jpeg" }));
+    if (signal.aborted) return bitmap.close();
+    seen();
+    take({ capture, bitmap, arrived: performance.now() });
+  }
+  fail(new Error("the stream ended"));
 }

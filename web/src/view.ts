@@ -3,7 +3,7 @@
 
 import type { Frame, Line, Observation, Point, Zone } from "./api";
 import { lastPart, millis } from "./dom";
-import { type Picture, Pictures } from "./pictures";
+import type { Picture, Pictures } from "./pictures";
 import { live } from "./state";
 import { offered, play, type Way } from "./video";
 
@@ -25,6 +25,9 @@ const classColours: Record<string, string> = {
 /** colourOf gives each class a colour that people with any colour vision can tell apart; others share one. */
 export const colourOf = (name: string | undefined): string => classColours[name ?? ""] ?? "#e58fc4";
 
+const pause = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+const happened = (signal: AbortSignal): Promise<void> => new Promise((done) => (signal.aborted ? done() : signal.addEventListener("abort", () => done(), { once: true })));
+
 export class CameraView {
   readonly canvas = document.createElement("canvas");
   /** Capture time of the picture that is shown; NaN before the first. */
@@ -35,7 +38,7 @@ export class CameraView {
   zones: Zone[] = [];
   lines: Line[] = [];
   /** How pictures come now, and why not in a better way; live video only when it was asked for. */
-  way: Way = "jpeg";
+  way: Way = "mjpeg";
   why = "";
 
   private readonly id: string;
@@ -61,71 +64,72 @@ export class CameraView {
     }
   }
 
-  /** video shows the camera in the best way that works; a way that gives no picture is not tried again. */
+  /** video shows the camera in the best way that works; one that gives no picture is not tried again with this stream. */
   private async video(signal: AbortSignal): Promise<void> {
     const useless = new Set<Way>();
-    await this.known(signal);
     while (!signal.aborted) {
+      await this.running(signal);
+      const round = new AbortController();
+      const ended = AbortSignal.any([signal, round.signal]);
+      const other = this.another(ended);
       const { ways, why } = await offered(this.id);
-      const way = ways.find((w) => !useless.has(w)) ?? "jpeg";
+      const way = ways.find((w) => !useless.has(w)) ?? "mjpeg";
       this.way = way;
       if (!useless.size) this.why = why;
-      if (way === "jpeg") await this.jpegs(signal);
-      else {
-        let came = false;
-        // Video begins with a keyframe, which may take seconds to come; single pictures stand in for it.
-        const meanwhile = this.singles(5);
-        try {
+      let came = false;
+      try {
+        if (way === "mjpeg") await play(this.id, way, (p) => this.take(p), other); // another stream may give video
+        else {
+          // Video begins with a keyframe, which may take seconds to come; JPEGs stand in for it.
+          const meanwhile = new AbortController();
+          void play(this.id, "mjpeg", (p) => this.take(p), AbortSignal.any([ended, meanwhile.signal]), 5).catch(() => undefined);
           await play(this.id, way, (p) => {
             came = true;
-            meanwhile.close();
+            meanwhile.abort();
             this.take(p);
           }, signal);
-        } catch (e) {
-          this.why = `${way === "whep" ? "WebRTC" : "MP4"}: ${(e as Error).message}`;
+        }
+      } catch (e) {
+        const message = (e as Error).message;
+        if (way === "mjpeg") {
+          this.trouble = message;
+          await Promise.race([happened(other), pause(4500)]);
+        } else {
+          this.why = `${way === "whep" ? "WebRTC" : "MP4"}: ${message}`;
           if (!came) useless.add(way);
-        } finally {
-          meanwhile.close();
         }
       }
-      await new Promise((r) => setTimeout(r, 500));
+      if (other.aborted) useless.clear();
+      round.abort();
+      await pause(500);
     }
   }
 
-  private singles(rate: number): Pictures {
-    const own = new Pictures(() => ({ cameras: [this.id], rate, width: 0 }));
-    own.on(this.id, (p) => this.take(p), (trouble) => (this.trouble = trouble));
-    return own;
+  /** running waits until the camera is known, and switched on. */
+  private async running(signal: AbortSignal): Promise<void> {
+    const on = (): boolean => {
+      const c = live.cameras.get(`cameras/${this.id}`);
+      return c !== undefined && c.desiredState !== "DESIRED_STATE_DISABLED";
+    };
+    while (!on() && !signal.aborted) {
+      const round = new AbortController();
+      await happened(this.another(AbortSignal.any([signal, round.signal])));
+      round.abort();
+    }
   }
 
-  /** known waits until the camera is. */
-  private async known(signal: AbortSignal): Promise<void> {
-    const there = (): boolean => live.cameras.has(`cameras/${this.id}`);
-    if (there()) return;
-    await new Promise<void>((done) => {
-      const off = live.on("cameras", () => there() && over());
-      const over = (): void => {
-        off();
-        done();
-      };
-      signal.addEventListener("abort", over);
-    });
-  }
-
-  /** jpegs shows single pictures until the stream is another one: that may give video. */
-  private async jpegs(signal: AbortSignal): Promise<void> {
-    const epoch = (): string | undefined => live.cameras.get(`cameras/${this.id}`)?.status?.streamEpoch;
-    const now = epoch();
-    const own = this.singles(15);
-    await new Promise<void>((done) => {
-      const off = live.on("cameras", () => epoch() !== now && over());
-      const over = (): void => {
-        off();
-        done();
-      };
-      signal.addEventListener("abort", over);
-    });
-    own.close();
+  /** another ends once the camera's stream or state is not what it is now, or when signal does. */
+  private another(signal: AbortSignal): AbortSignal {
+    const state = (): string => {
+      const c = live.cameras.get(`cameras/${this.id}`);
+      return JSON.stringify([c?.desiredState, c?.status?.state, c?.status?.streamEpoch]);
+    };
+    const now = state();
+    const changed = new AbortController();
+    const either = AbortSignal.any([signal, changed.signal]);
+    const off = live.on("cameras", () => state() !== now && changed.abort());
+    either.addEventListener("abort", off, { once: true });
+    return either;
   }
 
   close(): void {
