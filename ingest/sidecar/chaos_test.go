@@ -99,6 +99,23 @@ func TestCamerasComeAndGoUnderLoadWithoutALeak(t *testing.T) {
 	}
 }
 
+// Whoever removes a camera and adds it again at once must not make it hold two sessions: many have room for one.
+func TestACameraAddedAgainWaitsForItsOldSessionToEnd(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	r := start(t, sidecar.Config{})
+	for n := range uint64(10) {
+		r.client.SetCameras(&ingestv1.SetCameras{Revision: 2*n + 1, Cameras: []*ingestv1.Camera{{Name: "door", Address: cam.Address()}}})
+		next(t, r.status, "streaming", func(s *ingestv1.CameraStatus) bool {
+			return s.GetRevision() == 2*n+1 && s.GetState() == ingestv1.CameraState_CAMERA_STATE_STREAMING
+		})
+		r.client.SetCameras(&ingestv1.SetCameras{Revision: 2*n + 2})
+	}
+	if _, all, most := cam.Sessions(); most > 1 || all < 10 {
+		t.Errorf("%d of %d sessions at once", most, all)
+	}
+}
+
 // Sixteen cameras lose their connections over and over; what the process holds after the first rounds it holds
 // after the last. `make soak-ingest` lets it go on for hours and prints what grew by the hour.
 func TestFlappingCamerasCostNothingThatGrows(t *testing.T) {

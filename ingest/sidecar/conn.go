@@ -174,7 +174,7 @@ func (c *conn) openCamera(m *ingestv1.Camera) {
 		}}}, nil)
 		return
 	}
-	c.s.add(m, c, 0, nil)
+	c.s.add(m, c, 0)
 }
 
 func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {

@@ -99,6 +99,9 @@ type Sidecar struct {
 	cameras  map[string]*entry
 	conns    map[*conn]struct{}
 	revision uint64
+	// leaving are cameras that were removed and have not ended yet: the next of a name waits, so that a camera never
+	// sees two sessions.
+	leaving map[string]<-chan struct{}
 }
 
 // entry is one camera of the list.
@@ -139,7 +142,7 @@ func New(cfg Config) *Sidecar {
 	s := &Sidecar{
 		cfg: cfg, mint: camera.NewMint(), ledger: &crash.Ledger{},
 		dials: make(chan struct{}, cfg.Dials), decodes: make(chan struct{}, cfg.Decodes), stills: make(chan struct{}, 2),
-		cameras: map[string]*entry{}, conns: map[*conn]struct{}{},
+		cameras: map[string]*entry{}, conns: map[*conn]struct{}{}, leaving: map[string]<-chan struct{}{},
 	}
 	s.leases.Store(cfg.FirstLease)
 	return s
@@ -348,11 +351,10 @@ func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 		// The slots belong to the bus, and the camera to its process: others are another camera of the same name.
 		if e != nil && (c.Slots != e.want.Slots || isolate != (e.worker != nil)) {
 			s.remove(e)
-			s.add(wished, nil, m.GetRevision(), e.done)
-			continue
+			e = nil
 		}
 		if e == nil {
-			s.add(wished, nil, m.GetRevision(), nil)
+			s.add(wished, nil, m.GetRevision())
 			continue
 		}
 		s.mu.Lock()
@@ -421,8 +423,8 @@ func (s *Sidecar) rememberCrashes() {
 	}
 }
 
-// add starts a camera once the one before it, if any, is gone.
-func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64, before <-chan struct{}) {
+// add starts a camera once the one of its name that was removed before it, if any, is gone.
+func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64) {
 	c := wire.Camera(wished)
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &entry{name: c.Name, want: c, owner: owner, cancel: cancel, done: make(chan struct{}), revision: revision}
@@ -443,6 +445,7 @@ func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64, bef
 		e.second = s.newSecond(e, c)
 	}
 	s.mu.Lock()
+	before := s.leaving[c.Name]
 	s.cameras[c.Name] = e
 	conns := make([]*conn, 0, len(s.conns))
 	for k := range s.conns {
@@ -458,12 +461,22 @@ func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64, bef
 		e.worker.tell(proto.CloneOf(status))
 	}
 	s.running.Go(func() {
-		defer close(e.done)
+		defer s.left(e)
 		if before != nil {
 			<-before
 		}
 		crash.Blame(ctx, c.Name, e.run)
 	})
+}
+
+// left is called when a removed camera has ended.
+func (s *Sidecar) left(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving[e.name] == e.done {
+		delete(s.leaving, e.name)
+	}
+	close(e.done)
 }
 
 // run keeps the camera until ctx ends.
@@ -503,6 +516,7 @@ func (s *Sidecar) remove(e *entry) {
 	s.mu.Lock()
 	if s.cameras[e.name] == e {
 		delete(s.cameras, e.name)
+		s.leaving[e.name] = e.done
 	}
 	conns := make([]*conn, 0, len(s.conns))
 	for c := range s.conns {

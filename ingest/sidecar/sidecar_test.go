@@ -44,9 +44,10 @@ type rig struct {
 	counts chan *ingestv1.Counters
 	steps  chan *ingestv1.ClockStep
 
-	mu    sync.Mutex
-	slots map[string]*frame.Reader // by stream epoch
-	opens []*ingestv1.SlotsOpened
+	mu     sync.Mutex
+	slots  map[string]*frame.Reader // by stream epoch
+	opens  []*ingestv1.SlotsOpened
+	memory []*mmap.Memory
 }
 
 // quick are deadlines fit for a test.
@@ -73,6 +74,7 @@ func start(t *testing.T, cfg sidecar.Config) *rig {
 		cfg.Backoff = camera.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond, Slow: time.Hour, Busy: 50 * time.Millisecond}
 	}
 	cfg.CountersEvery = 50 * time.Millisecond
+	t.Cleanup(r.unmap) // when nobody reads any more: cleanups run in reverse
 	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	run(t, sidecar.New(cfg).Run)
 	r.client = ingestclient.New(ingestclient.Config{Socket: r.socket, Program: "test", Retry: 10 * time.Millisecond, Handler: ingestclient.Handler{
@@ -118,16 +120,22 @@ func (r *rig) open(o *ingestv1.SlotsOpened, f *os.File) {
 		r.t.Errorf("map slots: %v", err)
 		return
 	}
-	r.t.Cleanup(func() { _ = m.Close() })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory = append(r.memory, m)
 	reader, err := frame.NewReader(m)
 	if err != nil {
 		r.t.Errorf("read slots: %v", err)
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.slots[o.GetStreamEpoch()] = reader
 	r.opens = append(r.opens, o)
+}
+
+func (r *rig) unmap() {
+	for _, m := range r.memory {
+		_ = m.Close()
+	}
 }
 
 // view opens the frame of a notice.
