@@ -187,25 +187,48 @@ func spentBy(pid int) (time.Duration, bool) {
 	return time.Duration(user+system) * tick, err1 == nil && err2 == nil
 }
 
-// enabled lists what the enabled cameras cost, but for those recorded, which take what is left. A gated camera counts
-// what it is analysed, and never less than a quarter of what it asks for.
-func (b *budget) enabled() []capacity.Camera {
+// enabled lists the cameras that cost something, but for that of a name.
+func (b *budget) enabled(except string) []capacity.Camera {
 	list, _ := b.cameras.List("", math.MaxInt32)
 	var out []capacity.Camera
 	for _, c := range list {
-		if c.GetDesiredState() == vedettev1.DesiredState_DESIRED_STATE_DISABLED || c.GetAnalysis().GetEveryFrame() {
-			continue
+		if c.GetName() != except && weighed(c) {
+			out = append(out, cameraOf(c, capacity.Camera{}, gatedShare(c)))
 		}
-		s := c.GetStatus()
-		m := s.GetMedia()
-		cam := capacity.Camera{Name: c.GetName(), Codec: m.GetCodec(), Width: int(m.GetWidth()), Height: int(m.GetHeight()), FPS: m.GetFps(), Pipeline: pipelineOf(c.GetAnalysis())}
-		cam.Analysed = wantedRate(c.GetAnalysis(), cam.FPS)
-		if c.GetAnalysis().GetMotionGate() != nil {
-			cam.Analysed = max(s.GetAnalysedFps(), cam.Analysed/4)
-		}
-		out = append(out, cam)
 	}
 	return out
+}
+
+// weighed tells whether a camera costs something: a disabled one does not, and one that is recorded takes what is left.
+func weighed(c *vedettev1.Camera) bool {
+	return c.GetDesiredState() != vedettev1.DesiredState_DESIRED_STATE_DISABLED && !c.GetAnalysis().GetEveryFrame()
+}
+
+// cameraOf is a camera as far as it costs something; usual is what it is taken to send until it has sent something, share
+// how much of what it asks for its motion gate lets through.
+func cameraOf(c *vedettev1.Camera, usual capacity.Camera, share float64) capacity.Camera {
+	cam := usual
+	if m := c.GetStatus().GetMedia(); m.GetWidth() > 0 {
+		cam = capacity.Camera{Codec: m.GetCodec(), Width: int(m.GetWidth()), Height: int(m.GetHeight()), FPS: m.GetFps()}
+	}
+	cam.Name, cam.Pipeline = c.GetName(), pipelineOf(c.GetAnalysis())
+	cam.Analysed = wantedRate(c.GetAnalysis(), cam.FPS)
+	if c.GetAnalysis().GetMotionGate() != nil {
+		cam.Analysed *= share
+	}
+	return cam
+}
+
+// leastGated is the share of what a gated camera asks for that it is counted with at least.
+const leastGated = 0.25
+
+// gatedShare is the share of what a camera asks for that its motion gate has lately let through.
+func gatedShare(c *vedettev1.Camera) float64 {
+	s := c.GetStatus()
+	if want := wantedRate(c.GetAnalysis(), s.GetMedia().GetFps()); want > 0 && c.GetAnalysis().GetMotionGate() != nil {
+		return min(max(s.GetAnalysedFps()/want, leastGated), 1)
+	}
+	return leastGated
 }
 
 // wantedRate is how often a camera is to be analysed.
@@ -222,30 +245,35 @@ func wantedRate(a *vedettev1.Analysis, sends float64) float64 {
 }
 
 // Admit implements api.Capacity.
-func (b *budget) Admit(c *vedettev1.Camera) error {
-	if c.GetDesiredState() == vedettev1.DesiredState_DESIRED_STATE_DISABLED || c.GetAnalysis().GetEveryFrame() {
+func (b *budget) Admit(was, c *vedettev1.Camera) error {
+	if !weighed(c) {
 		return nil
+	}
+	beside := b.enabled(c.GetName())
+	usual, share := capacity.Usual(beside), leastGated
+	b.mu.Lock()
+	costs := b.costs.Clone()
+	b.mu.Unlock()
+	if was != nil {
+		share = gatedShare(was)
+	}
+	cam := cameraOf(c, usual, share)
+	if was != nil && weighed(was) {
+		before := cameraOf(was, usual, share)
+		if costs.Of(cam).Most() <= costs.Of(before).Most() && cam.Analysed <= before.Analysed {
+			return nil
+		}
 	}
 	if load := b.pipe.Load(); len(load.Shed) > 0 {
 		return b.refusal(fmt.Sprintf("the box is overloaded: %d of its cameras are not analysed any more", len(load.Shed)), map[string]string{
 			"analysed_fps": fmt.Sprintf("%.1f", load.Analysed), "shed_cameras": strconv.Itoa(len(load.Shed)),
 		})
 	}
-	beside := b.enabled()
-	cam := capacity.Usual(beside)
-	cam.Name, cam.Pipeline = c.GetName(), pipelineOf(c.GetAnalysis())
-	cam.Analysed = wantedRate(c.GetAnalysis(), cam.FPS)
-	if c.GetAnalysis().GetMotionGate() != nil {
-		cam.Analysed /= 4
-	}
-	b.mu.Lock()
-	costs := b.costs.Clone()
-	b.mu.Unlock()
 	err := costs.Admit(cam, beside)
 	if e, ok := errors.AsType[*capacity.ExceededError](err); ok {
 		return b.refusal(e.Error(), map[string]string{
 			"cores": fmt.Sprintf("%.4g", e.Cores), "limit": percent(capacity.Limit), "used": percent(e.Used.Most()), "wanted": percent(e.Wants.Most()),
-			"frame_ms": fmt.Sprintf("%.1f", e.Pipeline.Processor.Seconds()*1000),
+			"frame_ms": fmt.Sprintf("%.1f", e.Pipeline.Processor.Seconds()*1000), "provider": e.Pipeline.Provider,
 		})
 	}
 	return err
@@ -256,13 +284,13 @@ func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 func (b *budget) refusal(message string, measured map[string]string) error {
 	return &api.ReasonError{
 		Code: codes.ResourceExhausted, Reason: "CAPACITY_EXCEEDED", Message: message, Metadata: measured,
-		Hint: "lower analysis.fps, gate cameras by motion, disable others, or register it all the same with allow_overload; vedette doctor capacity shows the budget",
+		Hint: "lower analysis.fps, gate cameras by motion, disable others, or ask for it all the same with allow_overload; vedette doctor capacity shows the budget",
 	}
 }
 
 // Capacity implements api.Capacity.
 func (b *budget) Capacity(req *vedettev1.GetCapacityRequest) *vedettev1.Capacity {
-	beside := b.enabled()
+	beside := b.enabled("")
 	wish := capacity.Usual(beside)
 	if req.GetCodec() != "" {
 		wish.Codec = strings.ToUpper(req.GetCodec())

@@ -3,6 +3,7 @@ package appliance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/api"
@@ -73,25 +75,25 @@ func TestCamerasAreWeighedByWhatTheyAskFor(t *testing.T) {
 	if got := b.Capacity(&vedettev1.GetCapacityRequest{}); got.GetCamerasLeft() != 10 || got.GetCamerasTotal() != 14 {
 		t.Errorf("beside four: %v", got)
 	}
-	if err := b.Admit(&vedettev1.Camera{Analysis: five}); err != nil {
+	if err := b.Admit(nil, &vedettev1.Camera{Analysis: five}); err != nil {
 		t.Errorf("a fifth: %v", err)
 	}
-	err := b.Admit(&vedettev1.Camera{Analysis: &vedettev1.Analysis{}}) // every frame of the usual 25
+	err := b.Admit(nil, &vedettev1.Camera{Analysis: &vedettev1.Analysis{}}) // every frame of the usual 25
 	if err != nil {
 		t.Errorf("every frame of one more still fits: %v", err)
 	}
 	add("greedy", &vedettev1.Analysis{})
 	add("greedy2", &vedettev1.Analysis{})
 	add("greedy3", &vedettev1.Analysis{})
-	err = b.Admit(&vedettev1.Camera{Analysis: five})
+	err = b.Admit(nil, &vedettev1.Camera{Analysis: five})
 	refused, ok := errors.AsType[*api.ReasonError](err)
 	if !ok || refused.Code != codes.ResourceExhausted || refused.Reason != "CAPACITY_EXCEEDED" || refused.Metadata["wanted"] != "6%" || refused.Metadata["frame_ms"] != "20.0" {
 		t.Fatalf("%v %+v", err, refused)
 	}
-	if err := b.Admit(&vedettev1.Camera{Analysis: &vedettev1.Analysis{EveryFrame: true}}); err != nil {
+	if err := b.Admit(nil, &vedettev1.Camera{Analysis: &vedettev1.Analysis{EveryFrame: true}}); err != nil {
 		t.Errorf("recorded material takes what is left: %v", err)
 	}
-	if err := b.Admit(&vedettev1.Camera{Analysis: five, DesiredState: vedettev1.DesiredState_DESIRED_STATE_DISABLED}); err != nil {
+	if err := b.Admit(nil, &vedettev1.Camera{Analysis: five, DesiredState: vedettev1.DesiredState_DESIRED_STATE_DISABLED}); err != nil {
 		t.Errorf("a disabled camera costs nothing: %v", err)
 	}
 }
@@ -109,5 +111,44 @@ func TestWhatWasMeasuredIsKeptForTheSameMachine(t *testing.T) {
 	}
 	if again := newBudget(a); again.costs.Known("pipeline") || again.costs.Cores == 0 {
 		t.Errorf("of a damaged file: %+v", again.costs)
+	}
+}
+
+func TestOnlyAChangeThatCostsMoreIsWeighed(t *testing.T) {
+	b, add := weigh(t)
+	five, off := &vedettev1.Analysis{Fps: 5}, vedettev1.DesiredState_DESIRED_STATE_DISABLED
+	for i := range 13 { // of the 14 that fit
+		add(fmt.Sprint("c", i), five)
+	}
+	was, err := b.cameras.Get("cameras/c0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := func(analysis *vedettev1.Analysis, state vedettev1.DesiredState) *vedettev1.Camera {
+		c := proto.CloneOf(was)
+		c.Analysis, c.DesiredState = analysis, state
+		return c
+	}
+	exceeded := func(was, c *vedettev1.Camera) bool {
+		refused, ok := errors.AsType[*api.ReasonError](b.Admit(was, c))
+		return ok && refused.Reason == "CAPACITY_EXCEEDED" && refused.Metadata["used"] != ""
+	}
+	if exceeded(was, changed(&vedettev1.Analysis{Fps: 10}, 0)) {
+		t.Error("10 a second in the place of 5 fit beside the twelve others")
+	}
+	if !exceeded(was, changed(&vedettev1.Analysis{Fps: 20}, 0)) {
+		t.Error("20 a second do not")
+	}
+	if exceeded(was, changed(&vedettev1.Analysis{Fps: 20, MotionGate: &vedettev1.MotionGate{}}, 0)) {
+		t.Error("20 a second fit when they are gated")
+	}
+	for i := range 4 {
+		add(fmt.Sprint("more", i), five)
+	}
+	if exceeded(was, changed(&vedettev1.Analysis{Fps: 4}, 0)) || exceeded(was, changed(&vedettev1.Analysis{Fps: 20}, off)) || exceeded(was, was) {
+		t.Error("a change that costs no more was refused on a box that is full")
+	}
+	if !exceeded(changed(five, off), was) {
+		t.Error("a camera was enabled on a box that is full")
 	}
 }

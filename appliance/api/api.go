@@ -44,8 +44,9 @@ type Video interface {
 
 // Capacity is what the box knows of how many cameras fit on it.
 type Capacity interface {
-	// Admit returns nil when a new camera fits, and otherwise a *ReasonError with what was measured.
-	Admit(c *vedettev1.Camera) error
+	// Admit returns nil when a camera fits beside the others or costs no more than what it was (nil: it is new), and
+	// otherwise a *ReasonError with what was measured.
+	Admit(was, c *vedettev1.Camera) error
 	// Capacity answers GetCapacity.
 	Capacity(req *vedettev1.GetCapacityRequest) *vedettev1.Capacity
 	// Measure measures the box with a pipeline; empty: the default one.

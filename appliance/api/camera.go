@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -30,16 +31,15 @@ type cameraService struct {
 	cfg      *Config
 	gate     *gate
 	stopping context.Context //nolint:containedctx // ends the streams, whose life is that of the server
+
+	admitting sync.Mutex // two cameras that are weighed at once would both fit where one does
 }
 
 func (s *cameraService) CreateCamera(ctx context.Context, req *vedettev1.CreateCameraRequest) (*vedettev1.Camera, error) {
 	if req.GetCamera() == nil {
 		return nil, invalid("camera", "missing")
 	}
-	if err := s.admit(ctx, req.GetCameraId(), req.GetCamera(), req.GetAllowOverload()); err != nil {
-		return nil, err
-	}
-	return s.cfg.Cameras.Create(ctx, req.GetCameraId(), req.GetCamera(), req.GetValidateOnly())
+	return s.create(ctx, req.GetCameraId(), req.GetCamera(), req.GetValidateOnly(), req.GetAllowOverload())
 }
 
 func (s *cameraService) GetCamera(_ context.Context, req *vedettev1.GetCameraRequest) (*vedettev1.Camera, error) {
@@ -76,16 +76,13 @@ func (s *cameraService) UpdateCamera(ctx context.Context, req *vedettev1.UpdateC
 	if req.GetCamera() == nil {
 		return nil, invalid("camera", "missing")
 	}
-	c, err := s.cfg.Cameras.Update(ctx, req.GetCamera(), req.GetUpdateMask().GetPaths(), req.GetValidateOnly())
+	c, err := s.update(ctx, req.GetCamera(), req.GetUpdateMask().GetPaths(), req.GetValidateOnly(), req.GetAllowOverload())
 	if req.GetAllowMissing() && errors.Is(err, store.ErrNotFound) {
 		id, err := cameras.ID(req.GetCamera().GetName())
 		if err != nil {
 			return nil, err
 		}
-		if err := s.admit(ctx, id, req.GetCamera(), req.GetAllowOverload()); err != nil {
-			return nil, err
-		}
-		return s.cfg.Cameras.Create(ctx, id, req.GetCamera(), req.GetValidateOnly())
+		return s.create(ctx, id, req.GetCamera(), req.GetValidateOnly(), req.GetAllowOverload())
 	}
 	return c, err
 }
@@ -98,15 +95,15 @@ func (s *cameraService) DeleteCamera(ctx context.Context, req *vedettev1.DeleteC
 }
 
 func (s *cameraService) EnableCamera(ctx context.Context, req *vedettev1.EnableCameraRequest) (*vedettev1.Camera, error) {
-	return s.setState(ctx, req.GetName(), vedettev1.DesiredState_DESIRED_STATE_ENABLED)
+	return s.setState(ctx, req.GetName(), vedettev1.DesiredState_DESIRED_STATE_ENABLED, req.GetAllowOverload())
 }
 
 func (s *cameraService) DisableCamera(ctx context.Context, req *vedettev1.DisableCameraRequest) (*vedettev1.Camera, error) {
-	return s.setState(ctx, req.GetName(), vedettev1.DesiredState_DESIRED_STATE_DISABLED)
+	return s.setState(ctx, req.GetName(), vedettev1.DesiredState_DESIRED_STATE_DISABLED, true)
 }
 
-func (s *cameraService) setState(ctx context.Context, name string, state vedettev1.DesiredState) (*vedettev1.Camera, error) {
-	return s.cfg.Cameras.Update(ctx, &vedettev1.Camera{Name: name, DesiredState: state}, []string{"desired_state"}, false)
+func (s *cameraService) setState(ctx context.Context, name string, state vedettev1.DesiredState, overload bool) (*vedettev1.Camera, error) {
+	return s.update(ctx, &vedettev1.Camera{Name: name, DesiredState: state}, []string{"desired_state"}, false, overload)
 }
 
 func (s *cameraService) ProbeCamera(ctx context.Context, req *vedettev1.ProbeCameraRequest) (*vedettev1.ProbeCameraResponse, error) {

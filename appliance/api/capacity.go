@@ -10,16 +10,40 @@ import (
 	"github.com/vedette/vedette/store"
 )
 
-// admit refuses a camera that does not fit, unless the client wants it all the same. What is wrong with the camera
-// itself is told first.
-func (s *cameraService) admit(ctx context.Context, id string, camera *vedettev1.Camera, overload bool) error {
-	if s.cfg.Capacity == nil || overload {
-		return nil
+// create registers a camera, unless it does not fit and the client does not want it all the same. What is wrong with
+// the camera itself is told first.
+func (s *cameraService) create(ctx context.Context, id string, camera *vedettev1.Camera, validateOnly, overload bool) (*vedettev1.Camera, error) {
+	if s.cfg.Capacity != nil && !overload {
+		s.admitting.Lock()
+		defer s.admitting.Unlock()
+		if _, err := s.cfg.Cameras.Create(ctx, id, camera, true); err != nil {
+			return nil, err
+		}
+		if err := s.cfg.Capacity.Admit(nil, camera); err != nil {
+			return nil, err
+		}
 	}
-	if _, err := s.cfg.Cameras.Create(ctx, id, camera, true); err != nil {
-		return err
+	return s.cfg.Cameras.Create(ctx, id, camera, validateOnly)
+}
+
+// update changes a camera under the same rule.
+func (s *cameraService) update(ctx context.Context, camera *vedettev1.Camera, paths []string, validateOnly, overload bool) (*vedettev1.Camera, error) {
+	if s.cfg.Capacity != nil && !overload {
+		s.admitting.Lock()
+		defer s.admitting.Unlock()
+		was, err := s.cfg.Cameras.Get(camera.GetName())
+		if err != nil {
+			return nil, err
+		}
+		changed, err := s.cfg.Cameras.Update(ctx, camera, paths, true)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.cfg.Capacity.Admit(was, changed); err != nil {
+			return nil, err
+		}
 	}
-	return s.cfg.Capacity.Admit(camera)
+	return s.cfg.Cameras.Update(ctx, camera, paths, validateOnly)
 }
 
 func (s *cameraService) GetFrameTiming(_ context.Context, req *vedettev1.GetFrameTimingRequest) (*vedettev1.FrameTiming, error) {

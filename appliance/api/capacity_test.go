@@ -17,8 +17,11 @@ import (
 // scales find a camera called "one too many" too heavy.
 type scales struct{}
 
-func (scales) Admit(c *vedettev1.Camera) error {
-	if c.GetDisplayName() != "one too many" {
+func (scales) Admit(was, c *vedettev1.Camera) error {
+	heavy := func(c *vedettev1.Camera) bool {
+		return c.GetDisplayName() == "one too many" && c.GetDesiredState() != vedettev1.DesiredState_DESIRED_STATE_DISABLED
+	}
+	if !heavy(c) || was != nil && heavy(was) {
 		return nil
 	}
 	return &api.ReasonError{Code: codes.ResourceExhausted, Reason: "CAPACITY_EXCEEDED", Message: "the box is full", Metadata: map[string]string{"used": "88%"}}
@@ -64,6 +67,41 @@ func TestACameraThatDoesNotFitIsRefusedWithTheBudgetUnlessItIsWantedAllTheSame(t
 	}
 	if _, err := service.CreateCamera(t.Context(), &vedettev1.CreateCameraRequest{CameraId: "heavy", Camera: heavy, AllowOverload: true}); err != nil {
 		t.Errorf("wanted all the same: %v", err)
+	}
+}
+
+func TestAChangeThatMakesACameraTooHeavyIsRefusedUnlessItIsWantedAllTheSame(t *testing.T) {
+	b := start(t, false, album{})
+	service := vedettev1.NewCameraServiceClient(b.local)
+	if _, err := service.CreateCamera(t.Context(), &vedettev1.CreateCameraRequest{CameraId: "door", Camera: &vedettev1.Camera{Source: &vedettev1.Source{Uri: "rtsp://camera/"}}}); err != nil {
+		t.Fatal(err)
+	}
+	change := &vedettev1.UpdateCameraRequest{Camera: &vedettev1.Camera{Name: "cameras/door", DisplayName: "one too many"}}
+	if _, err := service.UpdateCamera(t.Context(), change); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("changed: %v", err)
+	}
+	if c, err := b.cameras.Get("cameras/door"); err != nil || c.GetDisplayName() != "" {
+		t.Errorf("%v %v", c, err)
+	}
+	stale := &vedettev1.UpdateCameraRequest{Camera: &vedettev1.Camera{Name: "cameras/door", DisplayName: "one too many", Etag: "of yesterday"}}
+	if _, err := service.UpdateCamera(t.Context(), stale); status.Code(err) != codes.Aborted {
+		t.Errorf("what is wrong with the change itself is told first: %v", err)
+	}
+	change.AllowOverload = true
+	if _, err := service.UpdateCamera(t.Context(), change); err != nil {
+		t.Errorf("changed all the same: %v", err)
+	}
+	if _, err := service.UpdateCamera(t.Context(), &vedettev1.UpdateCameraRequest{Camera: &vedettev1.Camera{Name: "cameras/door", Labels: map[string]string{"floor": "1"}}}); err != nil {
+		t.Errorf("what makes it no heavier: %v", err)
+	}
+	if _, err := service.DisableCamera(t.Context(), &vedettev1.DisableCameraRequest{Name: "cameras/door"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := service.EnableCamera(t.Context(), &vedettev1.EnableCameraRequest{Name: "cameras/door"}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("enabled: %v", err)
+	}
+	if _, err := service.EnableCamera(t.Context(), &vedettev1.EnableCameraRequest{Name: "cameras/door", AllowOverload: true}); err != nil {
+		t.Errorf("enabled all the same: %v", err)
 	}
 }
 

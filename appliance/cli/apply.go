@@ -15,6 +15,7 @@ import (
 
 type applyCommand struct {
 	client
+	overload
 	File    string `short:"f" required:"" placeholder:"FILE" help:"YAML with the cameras, their zones and lines, and the sinks; - reads standard input."`
 	DryRun  bool   `help:"Show what would change, and change nothing."`
 	Prune   bool   `help:"Remove what is not in the lists that the file has."`
@@ -28,7 +29,7 @@ func (c *applyCommand) Run(ctx context.Context, env *Env, g *grammar) error {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
 	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
-		plan, err := fleet.Plan(ctx, conn, state, fleet.Options{Prune: c.Prune, Secrets: c.Secrets})
+		plan, err := fleet.Plan(ctx, conn, state, fleet.Options{Prune: c.Prune, Secrets: c.Secrets, AllowOverload: c.AllowOverload})
 		if err != nil {
 			return err
 		}

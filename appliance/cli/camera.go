@@ -24,8 +24,8 @@ type cameraCommands struct {
 	Get      cameraGet      `cmd:"" help:"Show one camera."`
 	Update   cameraUpdate   `cmd:"" help:"Change a camera."`
 	Remove   cameraRemove   `cmd:"" aliases:"delete" help:"Forget a camera; what it saw stays."`
-	Enable   cameraSwitch   `cmd:"" help:"Let a disabled camera run again."`
-	Disable  cameraSwitch   `cmd:"" help:"Disconnect a camera and keep its registration."`
+	Enable   cameraEnable   `cmd:"" help:"Let a disabled camera run again."`
+	Disable  cameraDisable  `cmd:"" help:"Disconnect a camera and keep its registration."`
 	Watch    cameraWatch    `cmd:"" help:"Print cameras as they change."`
 	Snapshot cameraSnapshot `cmd:"" help:"Save the newest picture of a camera."`
 	Probe    cameraProbe    `cmd:"" help:"Try an address without registering it."`
@@ -176,13 +176,18 @@ func fullName(id string) string {
 
 func shortName(name string) string { return strings.TrimPrefix(name, "cameras/") }
 
+// overload lets a camera be analysed that does not fit.
+type overload struct {
+	AllowOverload bool `help:"Do it although the box's measured capacity does not suffice."`
+}
+
 type cameraAdd struct {
 	client
 	cameraSettings
-	ID            string `arg:"" help:"Name of the camera: letters, digits and -."`
-	Address       string `arg:"" help:"rtsp:// address; user and password may stand in it."`
-	ValidateOnly  bool   `help:"Check, but change nothing."`
-	AllowOverload bool   `help:"Register it although the box's measured capacity does not suffice."`
+	overload
+	ID           string `arg:"" help:"Name of the camera: letters, digits and -."`
+	Address      string `arg:"" help:"rtsp:// address; user and password may stand in it."`
+	ValidateOnly bool   `help:"Check, but change nothing."`
 }
 
 // Run registers the camera.
@@ -319,6 +324,7 @@ func described(c *vedettev1.Camera) [][]string {
 type cameraUpdate struct {
 	client
 	cameraSettings
+	overload
 	ID      string  `arg:"" help:"Name of the camera."`
 	Address *string `help:"New address; user and password may stand in it."`
 }
@@ -342,7 +348,7 @@ func (c *cameraUpdate) Run(ctx context.Context, env *Env, g *grammar) error {
 	}
 	defer func() { _ = conn.Close() }()
 	camera, err = vedettev1.NewCameraServiceClient(conn).UpdateCamera(ctx, &vedettev1.UpdateCameraRequest{
-		Camera: camera, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths},
+		Camera: camera, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}, AllowOverload: c.AllowOverload,
 	})
 	if err != nil {
 		return plain(err)
@@ -369,29 +375,37 @@ func (c *cameraRemove) Run(ctx context.Context, env *Env, g *grammar) error {
 	return err
 }
 
-type cameraSwitch struct {
+type cameraEnable struct {
+	client
+	overload
+	ID string `arg:"" complete:"camera" help:"Name of the camera."`
+}
+
+// Run switches the camera on.
+func (c *cameraEnable) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		camera, err := vedettev1.NewCameraServiceClient(conn).EnableCamera(ctx, &vedettev1.EnableCameraRequest{Name: fullName(c.ID), AllowOverload: c.AllowOverload})
+		if err != nil {
+			return err
+		}
+		return c.print(env, camera)
+	})
+}
+
+type cameraDisable struct {
 	client
 	ID string `arg:"" complete:"camera" help:"Name of the camera."`
 }
 
-// Run switches the camera on or off, as the command's name says.
-func (c *cameraSwitch) Run(ctx context.Context, env *Env, g *grammar, command commandName) error {
-	ctx, conn, err := c.connect(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	cameras := vedettev1.NewCameraServiceClient(conn)
-	var camera *vedettev1.Camera
-	if strings.Contains(string(command), "enable") {
-		camera, err = cameras.EnableCamera(ctx, &vedettev1.EnableCameraRequest{Name: fullName(c.ID)})
-	} else {
-		camera, err = cameras.DisableCamera(ctx, &vedettev1.DisableCameraRequest{Name: fullName(c.ID)})
-	}
-	if err != nil {
-		return plain(err)
-	}
-	return c.print(env, camera)
+// Run switches the camera off.
+func (c *cameraDisable) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		camera, err := vedettev1.NewCameraServiceClient(conn).DisableCamera(ctx, &vedettev1.DisableCameraRequest{Name: fullName(c.ID)})
+		if err != nil {
+			return err
+		}
+		return c.print(env, camera)
+	})
 }
 
 type cameraDump struct {

@@ -84,7 +84,7 @@ func Run(ctx context.Context, env Env) error {
 	if err != nil {
 		return err
 	}
-	return kctx.Run(commandName(kctx.Command()))
+	return kctx.Run()
 }
 
 // parse reads the command line, the environment and the settings' file.
@@ -105,9 +105,6 @@ func (e *Env) parse(ctx context.Context, g *grammar) (*kong.Context, error) {
 	}
 	return kctx, nil
 }
-
-// commandName is the command that was typed, without its arguments' values.
-type commandName string
 
 type versionCommand struct{}
 

@@ -212,7 +212,7 @@ func (f *Follower) settle(ctx context.Context, before map[string]bool) error {
 }
 
 func (f *Follower) cameras(ctx context.Context) ([]*vedettev1.Camera, error) {
-	list, err := kinds(f.cfg.Conn)[0].list(ctx)
+	list, err := kinds(f.cfg.Conn, false)[0].list(ctx)
 	cameras := make([]*vedettev1.Camera, len(list))
 	for i, m := range list {
 		cameras[i] = m.(*vedettev1.Camera)
@@ -251,7 +251,7 @@ func (f *Follower) back(ctx context.Context, digest string, before []byte, cause
 	state, err := Read(bytes.NewReader(before))
 	var plan []Change
 	if err == nil {
-		plan, err = Plan(ctx, f.cfg.Conn, state, Options{Prune: true, Secrets: true})
+		plan, err = Plan(ctx, f.cfg.Conn, state, Options{Prune: true, Secrets: true, AllowOverload: true})
 	}
 	if err == nil {
 		_, err = Apply(ctx, plan)

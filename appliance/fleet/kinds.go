@@ -29,8 +29,8 @@ type kind struct {
 	keeps func(m, was proto.Message) bool
 }
 
-// kinds are in the order in which they are made.
-func kinds(conn grpc.ClientConnInterface) []kind {
+// kinds are in the order in which they are made; overload takes cameras that exceed the box's capacity.
+func kinds(conn grpc.ClientConnInterface, overload bool) []kind {
 	cameras, rules, sinks := vedettev1.NewCameraServiceClient(conn), vedettev1.NewRuleServiceClient(conn), vedettev1.NewSinkServiceClient(conn)
 	none := func(proto.Message, proto.Message) string { return "" }
 	no := func(proto.Message, proto.Message) bool { return false }
@@ -47,11 +47,11 @@ func kinds(conn grpc.ClientConnInterface) []kind {
 				})
 			},
 			create: func(ctx context.Context, m proto.Message, only bool) (proto.Message, error) {
-				return cameras.CreateCamera(ctx, &vedettev1.CreateCameraRequest{CameraId: id(m), Camera: m.(*vedettev1.Camera), ValidateOnly: only})
+				return cameras.CreateCamera(ctx, &vedettev1.CreateCameraRequest{CameraId: id(m), Camera: m.(*vedettev1.Camera), ValidateOnly: only, AllowOverload: overload})
 			},
 			update: func(ctx context.Context, m proto.Message, paths []string, only bool) (proto.Message, error) {
 				return cameras.UpdateCamera(ctx, &vedettev1.UpdateCameraRequest{
-					Camera: m.(*vedettev1.Camera), UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}, ValidateOnly: only,
+					Camera: m.(*vedettev1.Camera), UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}, ValidateOnly: only, AllowOverload: overload,
 				})
 			},
 			remove: func(ctx context.Context, name string) error {

@@ -44,6 +44,8 @@ type Options struct {
 	// Secrets writes passwords and keys again although it cannot be known whether they changed: they are never read
 	// back. Otherwise they are written with what they belong to when that is new, or has none yet.
 	Secrets bool
+	// AllowOverload takes cameras although the box's measured capacity is exceeded by them.
+	AllowOverload bool
 }
 
 // Plan compares a box with a state and returns what leads there, in order. Everything is checked by the box first: a
@@ -52,7 +54,7 @@ func Plan(ctx context.Context, conn grpc.ClientConnInterface, s *State, o Option
 	p := &planner{conn: conn, options: o}
 	var plan []Change
 	var late []Change // removals, once nothing refers to what is removed
-	for _, k := range kinds(conn) {
+	for _, k := range kinds(conn, o.AllowOverload) {
 		want, owned := k.of(s)
 		changes, gone, err := p.kind(ctx, k, want, owned)
 		if err != nil {

@@ -79,7 +79,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     for (const f of Object.values(fields)) f.removeAttribute("aria-invalid");
     answer.className = "answer bad";
     fill(answer, el("b", {}, advice[r?.reason ?? ""] ?? "That did not work."), ` ${r ? r.message : String(e)}${r && /^[A-Z]/.test(r.reason) ? ` (${r.reason})` : ""}`,
-      r?.reason === "CAPACITY_EXCEEDED" ? el("p", {}, el("button", { type: "button", onclick: () => void save(true) }, "Add it all the same")) : null);
+      r?.reason === "CAPACITY_EXCEEDED" ? el("p", {}, el("button", { type: "button", onclick: () => void save(true) }, camera ? "Save it all the same" : "Add it all the same")) : null);
     const wrong = at ? fields[at] : undefined;
     wrong?.setAttribute("aria-invalid", "true");
     wrong?.focus();
@@ -142,7 +142,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     };
     add.setAttribute("disabled", "");
     try {
-      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=display_name,source.uri,source.main_uri,source.username,source.transport,${password.value ? "source.password," : ""}analysis.fps,analysis.priority,analysis.motion_gate,recording.no_pictures,recording.clip`, body);
+      if (camera) await ask("PATCH", `/v1/${camera.name}?updateMask=display_name,source.uri,source.main_uri,source.username,source.transport,${password.value ? "source.password," : ""}analysis.fps,analysis.priority,analysis.motion_gate,recording.no_pictures,recording.clip${allowOverload ? "&allowOverload=true" : ""}`, body);
       else await ask("POST", `/v1/cameras?cameraId=${encodeURIComponent(id.value)}${allowOverload ? "&allowOverload=true" : ""}`, body);
       note(`${id.value}: saved`);
       done(id.value);
@@ -192,11 +192,12 @@ export function camerasScreen(main: HTMLElement): () => void {
       note((e as Error).message, true);
     }
   };
-  const toggle = async (c: Camera): Promise<void> => {
+  const toggle = async (c: Camera, allowOverload = false): Promise<void> => {
     const verb = c.desiredState === "DESIRED_STATE_DISABLED" ? "enable" : "disable";
     try {
-      await ask("POST", `/v1/${c.name}:${verb}`, {});
+      await ask("POST", `/v1/${c.name}:${verb}`, allowOverload ? { allowOverload } : {});
     } catch (e) {
+      if (e instanceof Refusal && e.reason === "CAPACITY_EXCEEDED" && confirm(`${e.message}\n\nEnable it all the same?`)) return toggle(c, true);
       note((e as Error).message, true);
     }
   };

@@ -1790,7 +1790,8 @@ type UpdateCameraRequest struct {
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Create the camera when there is none of that name.
 	AllowMissing bool `protobuf:"varint,4,opt,name=allow_missing,json=allowMissing,proto3" json:"allow_missing,omitempty"`
-	// As in CreateCameraRequest, for a camera that is created.
+	// Create or change the camera although the box's measured capacity is exceeded by it. Changes that make it cost no more
+	// than before are never refused.
 	AllowOverload bool `protobuf:"varint,20,opt,name=allow_overload,json=allowOverload,proto3" json:"allow_overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1960,8 +1961,10 @@ func (*DeleteCameraResponse) Descriptor() ([]byte, []int) {
 }
 
 type EnableCameraRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Enable the camera although the box's measured capacity is exceeded by it.
+	AllowOverload bool `protobuf:"varint,20,opt,name=allow_overload,json=allowOverload,proto3" json:"allow_overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2001,6 +2004,13 @@ func (x *EnableCameraRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *EnableCameraRequest) GetAllowOverload() bool {
+	if x != nil {
+		return x.AllowOverload
+	}
+	return false
 }
 
 type DisableCameraRequest struct {
@@ -3917,9 +3927,10 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12#\n" +
 	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"\x16\n" +
-	"\x14DeleteCameraResponse\".\n" +
+	"\x14DeleteCameraResponse\"U\n" +
 	"\x13EnableCameraRequest\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"/\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12%\n" +
+	"\x0eallow_overload\x18\x14 \x01(\bR\rallowOverload\"/\n" +
 	"\x14DisableCameraRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"E\n" +
 	"\x12ProbeCameraRequest\x12/\n" +
