@@ -154,8 +154,8 @@ bench: build deps-test ## processor time of the whole pipeline against its unavo
 bench-vision: deps-test ## tracker, prepare, boxes and sessions
 	$(call measure,./tracker ./infer/backend/prepare ./infer/backend/boxes ./infer/backend/onnxruntime)
 
-bench-store: ## commits, pages and subscribers; HISTORY=5h writes that much of 16 cameras first
-	$(call measure,./store,-measure-history $(or $(HISTORY),1h))
+bench-store: ## commits, pages and subscribers; ROWS=100000000 writes that many detections first (10 bytes each)
+	$(call measure,./store,-measure-rows $(or $(ROWS),6000000))
 
 bench-infer: build deps-test ## the inference server against bare echoes
 	$(call measure,./infer/server)

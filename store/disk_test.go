@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -42,15 +43,28 @@ func TestTheDiskLadder(t *testing.T) {
 	}
 }
 
-// smallDisk mounts a file system of that size for the test.
-func smallDisk(t *testing.T, size string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skip("a small file system cannot be mounted here (it takes root): ", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	return dir
+// onSmallDisks runs a test on a small file system in memory, and on ext4 in a file behind a loop device.
+func onSmallDisks(t *testing.T, size string, test func(t *testing.T, dir string)) {
+	t.Run("tmpfs", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+			t.Skip("a small file system cannot be mounted here (it takes root): ", err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		test(t, dir)
+	})
+	t.Run("ext4", func(t *testing.T) {
+		dir, image := t.TempDir(), filepath.Join(t.TempDir(), "image")
+		for _, command := range [][]string{
+			{"truncate", "--size", size, image}, {"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, dir},
+		} {
+			if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+				t.Skipf("no ext4 behind a loop device here (it takes root): %s: %v: %s", command[0], err, out)
+			}
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		test(t, dir)
+	})
 }
 
 // fill writes a file until the disk is full.
@@ -69,8 +83,9 @@ func fill(t *testing.T, dir string) (path string) {
 	return path
 }
 
-func TestAStoreStartsOnAFullDisk(t *testing.T) {
-	dir := smallDisk(t, "64m")
+func TestAStoreStartsOnAFullDisk(t *testing.T) { onSmallDisks(t, "64m", startOnFullDisk) }
+
+func startOnFullDisk(t *testing.T, dir string) {
 	cfg := Config{Dir: dir, Retention: Retention{MinFree: 1}}
 	s := open(t, cfg)
 	s.appendNow(t, event(noon))
@@ -93,8 +108,9 @@ func TestAStoreStartsOnAFullDisk(t *testing.T) {
 }
 
 // TestAFullDiskLosesNoEvent fills a small file system under a running store, and empties it again.
-func TestAFullDiskLosesNoEvent(t *testing.T) {
-	dir := smallDisk(t, "3m")
+func TestAFullDiskLosesNoEvent(t *testing.T) { onSmallDisks(t, "3m", fullDiskLosesNoEvent) }
+
+func fullDiskLosesNoEvent(t *testing.T, dir string) {
 	s := open(t, Config{Dir: dir, Retention: Retention{MinFree: 1}})
 	ctx := t.Context()
 	s.appendNow(t, Batch{Frames: frames(1, "door", noon, 10, 3), Events: event(noon).Events})

@@ -51,6 +51,15 @@ func TestAClockThatIsBehindDoesNotStopRetention(t *testing.T) {
 	}
 }
 
+// A day below a deleted one counts as deleted (a crash may have stopped it half way), so days go in order.
+func TestADayWithoutEventsDoesNotGoBeforeOneThatASinkWaitsFor(t *testing.T) {
+	today := dayOf(noon.UnixMicro())
+	r := Retention{MaxAge: time.Hour, SinkGrace: 30 * 24 * time.Hour}
+	if have := r.choose(noon, []kept{{today - 3, 1, 30}, {today - 2, 1, 0}, {today - 1, 1, 90}, {today, 1, 120}}, 4, 1, 0, 29); len(have) > 0 {
+		t.Errorf("chose %v", have)
+	}
+}
+
 // TestAClockThatLeapsAheadDoesNotCostTheHistory steps the clock by ten years, and back, and lets it stay.
 func TestAClockThatLeapsAheadDoesNotCostTheHistory(t *testing.T) {
 	clock := newClock(noon.Add(48 * time.Hour))

@@ -72,6 +72,9 @@ func (s *Store) WriteMedia(t time.Time, file string, data []byte) error {
 	return f.Commit()
 }
 
+// unfinished begins the name of a file while it is being written.
+const unfinished = ".new-"
+
 // MediaFile is a file that is being written; it has its name when Commit has returned.
 type MediaFile struct {
 	s    *Store
@@ -99,7 +102,7 @@ func (s *Store) CreateMedia(t time.Time, file string) (*MediaFile, error) {
 	}
 	err := os.MkdirAll(filepath.Dir(f.path), 0o750)
 	if err == nil {
-		f.file, err = os.CreateTemp(filepath.Dir(f.path), ".new-*")
+		f.file, err = os.CreateTemp(filepath.Dir(f.path), unfinished+"*")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", file, explain(err))

@@ -26,7 +26,12 @@ func (s *Store) ListDetections(ctx context.Context, q Query) (detections []Detec
 		if err := f.loadNames(ctx); err != nil {
 			return nil, err
 		}
-		scan := &scan{p: p, classes: classes, score: packScore(q.MinScore), top: top[detectionRef]{n: n, p: p}}
+		scan := &scan{p: p, lo: p.lo, hi: p.hi, classes: classes, score: packScore(q.MinScore), top: top[detectionRef]{n: n, p: p}}
+		if p.hasCursor && p.descending {
+			scan.hi = min(p.hi, p.cursor[0]+1)
+		} else if p.hasCursor {
+			scan.lo = max(p.lo, p.cursor[0])
+		}
 		cameras, err := f.camerasOf(ctx, q.Cameras)
 		if err != nil {
 			return nil, err
@@ -69,9 +74,10 @@ type detectionRef struct {
 	object          objectRec
 }
 
-// scan collects the detections that come first in the list.
+// scan collects the detections that come first in the list, of those captured in [lo, hi).
 type scan struct {
 	p       *plan
+	lo, hi  int64
 	classes []int64
 	score   int32
 	top     top[detectionRef]
@@ -81,19 +87,13 @@ type scan struct {
 // minute, so a block that starts a minute before the bound may still reach over it.
 func (s *scan) camera(ctx context.Context, f *dayFile, camera int64) (err error) {
 	p := s.p
-	lo, hi := p.lo, p.hi
-	if p.hasCursor && p.descending {
-		hi = min(hi, p.cursor[0]+1)
-	} else if p.hasCursor {
-		lo = max(lo, p.cursor[0])
-	}
 	var c conditions
 	c.add("camera = ?", camera)
-	if lo != math.MinInt64 {
-		c.add("start_us >= ? AND end_us >= ?", lo-lo%minuteMicros, lo)
+	if s.lo != math.MinInt64 {
+		c.add("start_us >= ? AND end_us >= ?", s.lo-s.lo%minuteMicros, s.lo)
 	}
-	if hi != math.MaxInt64 {
-		c.add("start_us < ?", hi)
+	if s.hi != math.MaxInt64 {
+		c.add("start_us < ?", s.hi)
 	}
 	if p.Sequence != 0 {
 		c.add("sequence = ?", p.Sequence)
@@ -136,8 +136,11 @@ func (s *scan) camera(ctx context.Context, f *dayFile, camera int64) (err error)
 func (s *scan) block(data []byte, camera, sequence, start int64) error {
 	p := s.p
 	return decodeBlock(data, start, func(f *frameRec) bool {
-		if f.capture < p.lo || f.capture >= p.hi {
+		switch { // frames lie in the order of their capture
+		case f.capture < s.lo:
 			return true
+		case f.capture >= s.hi, !p.descending && s.top.full && f.capture > s.top.cut[0]:
+			return false
 		}
 		for i := range f.objects {
 			o := &f.objects[i]

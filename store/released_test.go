@@ -58,6 +58,8 @@ func TestEveryReleasedVersionOpens(t *testing.T) {
 			check(t, err)
 			if len(events) != 1 || string(events[0].Payload) != "payload" {
 				t.Errorf("events %v", events)
+			} else if media := events[0].Media; filepath.Base(version) != "v0001" && (len(media) != 1 || media[0].File != "1.mp4") { // which had none
+				t.Errorf("media %v", media)
 			}
 			if q := must[Sequence](t)(s.GetSequence(t.Context(), 1)); q.CloseReason != crashReason {
 				t.Errorf("sequence %+v", q)
@@ -85,6 +87,8 @@ func writeReleased(t *testing.T, dir string) {
 	id := must[int64](t)(s.OpenSequence(ctx, Sequence{Camera: "door", StreamEpoch: "b1-1", Model: "yolox", ModelVersion: "1", OpenReason: "START"}))
 	batch, resource := released(id)
 	s.appendNow(t, batch)
+	event := batch.Events[0].Seq
+	s.appendNow(t, Batch{Media: []Media{{Event: event, Camera: "door", Time: noon, Kind: Clip, File: "1.mp4", Start: noon, End: noon.Add(time.Second)}}})
 	must[Resource](t)(s.Create(ctx, Cameras, resource))
 	must[Token](t)(s.CreateToken(ctx, Token{Hash: []byte("hash"), User: "ann"}))
 	check(t, s.Audit(ctx, AuditEntry{Actor: "ann", Action: "CreateCamera", Resource: "cameras/door", Outcome: "OK"}))

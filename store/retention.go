@@ -188,8 +188,8 @@ func (r Retention) floor(total int64) int64 {
 	return min(total/20, 10<<30)
 }
 
-// choose decides what to delete. Days come oldest first; delivered is the newest event that every sink has. Age waits
-// for sinks, up to the grace; bytes and free space cannot.
+// choose decides what to delete. Days come oldest first and go oldest first, so that all before a deleted one are gone;
+// delivered is the newest event that every sink has. Age waits for sinks, up to the grace; bytes and free space cannot.
 func (r Retention) choose(now time.Time, days []kept, total, free, floor, delivered int64) (list []doomed) {
 	today := dayOf(now.UnixMicro())
 	for i, d := range days {
@@ -205,7 +205,7 @@ func (r Retention) choose(now time.Time, days []kept, total, free, floor, delive
 		case free < floor:
 			reason = "free space"
 		default:
-			continue
+			return list
 		}
 		list = append(list, doomed{d.day, reason})
 		total -= d.bytes

@@ -53,7 +53,7 @@ func (s *Store) start(ctx context.Context) (_ *writer, err error) {
 	if err := w.openDays(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.days.sweep(); err != nil {
+	if err := errors.Join(s.days.sweep(), sweepUnfinished(s.cfg.Dir)); err != nil {
 		return nil, err
 	}
 	if err := w.closeCrashed(ctx); err != nil {
@@ -175,6 +175,12 @@ func (w *writer) openDays(ctx context.Context) error {
 		if !ok {
 			continue
 		}
+		if w.s.days.expired(day) { // a crash came while it was being deleted
+			if err := w.s.days.delete(day); err != nil {
+				return err
+			}
+			continue
+		}
 		err := w.openDay(ctx, day)
 		switch {
 		case errors.Is(err, ErrCorrupt), senseless(err):
@@ -186,6 +192,33 @@ func (w *writer) openDays(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sweepUnfinished deletes what a crash left half written: pictures and clips without a name yet, and copies of days that
+// are migrated by now.
+func sweepUnfinished(dir string) error {
+	copies := filepath.Join(dir, backupsDir)
+	for _, pattern := range []string{"before-migration-*-day-*", "before-migration-*.new*"} {
+		list, err := filepath.Glob(filepath.Join(copies, pattern))
+		if err != nil {
+			return err
+		}
+		for _, path := range list {
+			if err := os.Remove(path); err != nil {
+				return explain(err)
+			}
+		}
+	}
+	days, err := filepath.Glob(filepath.Join(dir, "media-*"))
+	for _, day := range days {
+		err = errors.Join(err, filepath.WalkDir(day, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && strings.HasPrefix(e.Name(), unfinished) {
+				err = os.Remove(path)
+			}
+			return err
+		}))
+	}
+	return explain(err)
 }
 
 // openDay migrates one day's file, ends the tracks that a crash left active, and lists it.
