@@ -54,7 +54,7 @@ func (b *box) WatchVideo(r *vedettev1.WatchVideoRequest, s grpc.ServerStreamingS
 	case "cameras/window":
 		return status.Error(codes.NotFound, "no camera window")
 	default:
-		d.ParameterSets = b.clip.Sets
+		d.Codec, d.ParameterSets = strings.ToUpper(b.clip.Codec), b.clip.Sets
 	}
 	if err := s.Send(&vedettev1.WatchVideoResponse{Item: &vedettev1.WatchVideoResponse_Description{Description: d}}); err != nil {
 		return err
@@ -63,12 +63,8 @@ func (b *box) WatchVideo(r *vedettev1.WatchVideoRequest, s grpc.ServerStreamingS
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		u := b.clip.Units[n%len(b.clip.Units)]
-		units := u.NALUs
-		if u.Key {
-			units = append(append([][]byte{}, b.clip.Sets...), units...)
-		}
 		err := s.Send(&vedettev1.WatchVideoResponse{Item: &vedettev1.WatchVideoResponse_Unit{Unit: &vedettev1.VideoUnit{
-			Units: units, Keyframe: u.Key, RtpTicks: int64(n) * 3600, CaptureTime: timestamppb.New(captured(n)), Number: int64(n),
+			Units: b.clip.Delivered(u), Keyframe: u.Key, RtpTicks: int64(n) * 3600, CaptureTime: timestamppb.New(captured(n)), Number: int64(n),
 		}}})
 		if err != nil {
 			return err
@@ -88,7 +84,14 @@ func filmed(t *testing.T, cfg rtsptest.ClipConfig) *box {
 }
 
 func TestLiveVideoOverAWebSocketCarriesCaptureTimes(t *testing.T) {
-	s := dashboard(t, filmed(t, rtsptest.ClipConfig{}))
+	for codec, mime := range map[string]string{"h264": "avc1.", "av1": "av01."} {
+		t.Run(codec, func(t *testing.T) { liveOverAWebSocket(t, codec, mime) })
+	}
+}
+
+func liveOverAWebSocket(t *testing.T, codec, mime string) {
+	t.Helper()
+	s := dashboard(t, filmed(t, rtsptest.ClipConfig{Codec: codec}))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	c, _, err := websocket.Dial(ctx, s.URL+"/live/door/fmp4", nil)
@@ -101,7 +104,7 @@ func TestLiveVideoOverAWebSocketCarriesCaptureTimes(t *testing.T) {
 	if _, b, err := c.Read(ctx); err != nil || json.Unmarshal(b, &stream) != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
-	if stream.Type != "stream" || !strings.HasPrefix(stream.MIME, `video/mp4; codecs="avc1.`) || stream.Epoch != "e1" {
+	if stream.Type != "stream" || !strings.HasPrefix(stream.MIME, `video/mp4; codecs="`+mime) || stream.Epoch != "e1" {
 		t.Errorf("%+v", stream)
 	}
 	for n := range 30 {
@@ -247,8 +250,15 @@ func post(t *testing.T, peer *webrtc.PeerConnection, url string) (*http.Response
 }
 
 func TestLiveVideoByWebRTC(t *testing.T) {
-	s := dashboard(t, filmed(t, rtsptest.ClipConfig{}))
-	peer := viewer(t, webrtc.MimeTypeH264)
+	for codec, mime := range map[string]string{"h264": webrtc.MimeTypeH264, "av1": webrtc.MimeTypeAV1} {
+		t.Run(codec, func(t *testing.T) { liveByWebRTC(t, codec, mime) })
+	}
+}
+
+func liveByWebRTC(t *testing.T, codec, mime string) {
+	t.Helper()
+	s := dashboard(t, filmed(t, rtsptest.ClipConfig{Codec: codec}))
+	peer := viewer(t, mime)
 	channel, err := peer.CreateDataChannel("captures", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -103,7 +103,8 @@ func reasonOf(err error) ingest.Reason {
 	case is[*net.OpError](err):
 		return ingest.ReasonUnreachable
 	case is[liberrors.ErrClientUDPPortsZero](err), is[liberrors.ErrClientUDPPortsNotConsecutive](err), is[liberrors.ErrClientServerPortsNotProvided](err),
-		is[liberrors.ErrClientServerRequestedTCP](err), is[liberrors.ErrClientServerRequestedUDP](err), is[liberrors.ErrClientTransportHeaderInvalidDelivery](err):
+		is[liberrors.ErrClientServerRequestedTCP](err), is[liberrors.ErrClientServerRequestedUDP](err), is[liberrors.ErrClientTransportHeaderInvalidDelivery](err),
+		is[liberrors.ErrClientTransportHeaderNoDestination](err), is[liberrors.ErrClientTransportHeaderNoPorts](err), is[liberrors.ErrClientH264PacketizationMode0](err):
 		return ingest.ReasonTransportRefused
 	default:
 		return ingest.ReasonProtocol

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluenviron/gortsplib/v5"
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/pion/rtcp"
 
@@ -62,13 +63,23 @@ func New(cfg Config) *Source {
 // Run holds one session until ctx ends (nil) or the session fails (an *ingest.Error), and tears it down.
 // The sink's methods are called by the library's reading goroutine, so they must return at once.
 func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
-	err := s.once(ctx, sink, s.cfg)
-	if e := ingest.AsError(err); err != nil && e.Reason == ingest.ReasonTransportRefused && s.cfg.Camera.Transport == ingest.TransportAuto {
-		cfg := s.cfg
-		cfg.Camera.Transport = ingest.TransportUDP
-		return s.once(ctx, sink, cfg)
+	transports := []ingest.Transport{s.cfg.Camera.Transport}
+	if transports[0] == ingest.TransportAuto {
+		transports = []ingest.Transport{ingest.TransportTCP, ingest.TransportUDP, ingest.TransportMulticast}
 	}
-	return err
+	var refused error // the first refusal says most
+	for _, t := range transports {
+		cfg := s.cfg
+		cfg.Camera.Transport = t
+		err := s.once(ctx, sink, cfg)
+		if err == nil || ingest.AsError(err).Reason != ingest.ReasonTransportRefused {
+			return err
+		}
+		if refused == nil {
+			refused = err
+		}
+	}
+	return refused
 }
 
 func (s *Source) once(ctx context.Context, sink ingest.Sink, cfg Config) error {
@@ -184,6 +195,8 @@ const maxOversize = 20
 
 var errOversize = errors.New("the camera's RTP packets are larger than a UDP datagram carries in one piece (1472 bytes): read it over TCP, or lower the packet size in its settings")
 
+var errInTheClear = errors.New("the camera offers no SRTP, without which UDP would carry in the clear what rtsps:// is to protect: read it over TCP")
+
 // play brings the session to where packets flow.
 func (s *session) play(u *base.URL) error {
 	s.stage = ingest.StageDial
@@ -199,6 +212,9 @@ func (s *session) play(u *base.URL) error {
 	t.sink, t.now, t.camera = s.sink, s.cfg.Now, s.cfg.Camera
 	s.stage = ingest.StageSetup
 	s.sink.Reached(ingest.StageDescribe)
+	if s.client.Scheme == "rtsps" && s.cfg.Camera.Transport != ingest.TransportTCP && t.media.Profile != headers.TransportProfileSAVP {
+		return &ingest.Error{Reason: ingest.ReasonTransportRefused, Err: errInTheClear}
+	}
 	s.settingUp.Store(true)
 	if _, err := s.client.Setup(desc.BaseURL, t.media, 0, 0); err != nil {
 		return err

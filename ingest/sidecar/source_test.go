@@ -22,6 +22,7 @@ func TestEveryCodecAndTransportGivesTheSameFrames(t *testing.T) {
 		{"H.264 over UDP", h264, ingestv1.Transport_TRANSPORT_UDP, ingestv1.Codec_CODEC_H264},
 		{"H.264 with B-frames", rtsptest.Render(t, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 24, GOP: 12, BFrames: 2}), 0, ingestv1.Codec_CODEC_H264},
 		{"H.265", rtsptest.Render(t, rtsptest.ClipConfig{Codec: "h265", Width: 128, Height: 96, Frames: 25, GOP: 5}), 0, ingestv1.Codec_CODEC_H265},
+		{"AV1", rtsptest.Render(t, rtsptest.ClipConfig{Codec: "av1", Width: 128, Height: 96, Frames: 25, GOP: 5}), 0, ingestv1.Codec_CODEC_AV1},
 		{"MJPEG", rtsptest.Render(t, rtsptest.ClipConfig{Codec: "mjpeg", Width: 128, Height: 96, Frames: 25}), 0, ingestv1.Codec_CODEC_MJPEG},
 	} {
 		t.Run(c.name, func(t *testing.T) {

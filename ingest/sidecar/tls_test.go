@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,8 +12,12 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/pion/rtp"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest/sidecar"
@@ -71,17 +76,131 @@ func TestAnRTSPSCameraMustShowATrustedCertificate(t *testing.T) {
 	}
 }
 
-func TestWhereTCPIsRefusedUDPIsTried(t *testing.T) {
+func TestWhereATransportIsRefusedTheNextIsTried(t *testing.T) {
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
-	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, UDP: true, NoTCP: true})
-	r := start(t, sidecar.Config{})
-	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
-	if s := r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING); s.GetStream().GetTransport() != ingestv1.Transport_TRANSPORT_UDP {
-		t.Errorf("transport %v", s.GetStream().GetTransport())
+	for _, c := range []struct {
+		name string
+		cfg  rtsptest.Config
+		want ingestv1.Transport
+	}{
+		{"all are offered", rtsptest.Config{UDP: true}, ingestv1.Transport_TRANSPORT_TCP},
+		{"no TCP", rtsptest.Config{UDP: true, NoTCP: true}, ingestv1.Transport_TRANSPORT_UDP},
+		{"multicast alone", rtsptest.Config{UDP: true, Multicast: true, NoTCP: true, NoUDP: true}, ingestv1.Transport_TRANSPORT_MULTICAST},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.cfg.Clip = clip
+			cam := rtsptest.Start(t, c.cfg)
+			r := start(t, sidecar.Config{})
+			r.client.WatchFrames(&ingestv1.WatchFrames{})
+			r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+			if s := r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING); s.GetStream().GetTransport() != c.want {
+				t.Errorf("transport %v", s.GetStream().GetTransport())
+			}
+			for range 10 {
+				r.frame().Release()
+			}
+		})
 	}
-	r.set(&ingestv1.Camera{Name: "insists", Address: cam.Address(), Transport: ingestv1.Transport_TRANSPORT_TCP})
-	s := next(t, r.status, "refusal", func(s *ingestv1.CameraStatus) bool { return s.GetCamera() == "insists" && s.GetError() != nil })
+	t.Run("no TCP, and it is insisted on", func(t *testing.T) {
+		cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, UDP: true, NoTCP: true})
+		refusedTransport(t, &ingestv1.Camera{Address: cam.Address(), Transport: ingestv1.Transport_TRANSPORT_TCP})
+	})
+	t.Run("none at all", func(t *testing.T) {
+		cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, NoTCP: true})
+		refusedTransport(t, &ingestv1.Camera{Address: cam.Address()})
+	})
+}
+
+func refusedTransport(t *testing.T, c *ingestv1.Camera) {
+	t.Helper()
+	r := start(t, sidecar.Config{})
+	c.Name = "door"
+	r.set(c)
+	s := next(t, r.status, "refusal", func(s *ingestv1.CameraStatus) bool { return s.GetError() != nil })
 	if s.GetError().GetReason() != ingestv1.ErrorReason_ERROR_REASON_TRANSPORT_REFUSED {
 		t.Errorf("got %v", s.GetError())
 	}
+}
+
+// wiretap sees the datagrams a camera sends.
+type wiretap struct {
+	*net.UDPConn
+	sent func([]byte)
+}
+
+// WriteTo is part of net.PacketConn.
+func (w *wiretap) WriteTo(b []byte, to net.Addr) (int, error) {
+	w.sent(b)
+	return w.UDPConn.WriteTo(b, to)
+}
+
+func TestAnRTSPSCamerasPicturesAreEncryptedOverEveryTransport(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cert, der := certificate(t)
+	sum := sha256.Sum256(der)
+	trust := &ingestv1.Tls{CertificateSha256: hex.EncodeToString(sum[:])}
+	for _, transport := range []ingestv1.Transport{ingestv1.Transport_TRANSPORT_TCP, ingestv1.Transport_TRANSPORT_UDP, ingestv1.Transport_TRANSPORT_MULTICAST} {
+		t.Run(transport.String(), func(t *testing.T) {
+			var mu sync.Mutex
+			var plain [][]byte // what the camera packs
+			datagrams, clear := 0, 0
+			cam := rtsptest.Start(t, rtsptest.Config{
+				Clip: clip, TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+				UDP: true, Multicast: transport == ingestv1.Transport_TRANSPORT_MULTICAST,
+				Packet: func(p *rtp.Packet) []*rtp.Packet {
+					mu.Lock()
+					defer mu.Unlock()
+					if len(plain) < 50 && len(p.Payload) > 20 {
+						plain = append(plain, bytes.Clone(p.Payload[4:20]))
+					}
+					return []*rtp.Packet{p}
+				},
+				Datagrams: func(c net.PacketConn) net.PacketConn {
+					return &wiretap{c.(*net.UDPConn), func(b []byte) {
+						mu.Lock()
+						defer mu.Unlock()
+						datagrams++
+						for _, p := range plain {
+							if bytes.Contains(b, p) {
+								clear++
+							}
+						}
+					}}
+				},
+			})
+			r := start(t, sidecar.Config{})
+			r.client.WatchFrames(&ingestv1.WatchFrames{})
+			r.set(&ingestv1.Camera{Name: "door", Address: cam.Address(), Tls: trust, Transport: transport})
+			if s := r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING); s.GetStream().GetTransport() != transport {
+				t.Errorf("transport %v", s.GetStream().GetTransport())
+			}
+			for range 20 {
+				f := r.frame()
+				if f.Release(); f.GetTainted() {
+					t.Fatal("a tainted frame")
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if clear > 0 || transport == ingestv1.Transport_TRANSPORT_UDP && datagrams < 20 {
+				t.Errorf("%d of %d datagrams in the clear", clear, datagrams)
+			}
+		})
+	}
+	t.Run("no SRTP is offered for UDP", func(t *testing.T) {
+		sdp := "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 packetization-mode=1\r\na=control:trackID=0\r\n"
+		cam := rtsptest.Start(t, rtsptest.Config{
+			Clip: clip, UDP: true, TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+			Request: func(m base.Method, _ <-chan struct{}) *base.Response {
+				if m != base.Describe {
+					return nil
+				}
+				return &base.Response{StatusCode: base.StatusOK, Header: base.Header{"Content-Type": {"application/sdp"}}, Body: []byte(sdp)}
+			},
+		})
+		refusedTransport(t, &ingestv1.Camera{Address: cam.Address(), Tls: trust, Transport: ingestv1.Transport_TRANSPORT_UDP})
+		if n := cam.Requests(base.Setup); n > 0 {
+			t.Errorf("%d times SETUP: keys for what must not be sent", n)
+		}
+	})
 }

@@ -194,7 +194,9 @@ func parameterSets(codec Codec, units [][]byte) ([][]byte, error) {
 			continue
 		}
 		if i := kind(u); i >= 0 && i < len(sets) && sets[i] == nil {
-			sets[i] = u
+			if sets[i] = u; codec == AV1 {
+				sets[i] = withoutSize(u)
+			}
 		}
 	}
 	for i, name := range names {
@@ -205,21 +207,55 @@ func parameterSets(codec Codec, units [][]byte) ([][]byte, error) {
 	return sets, nil
 }
 
-// obus splits a temporal unit.
+// obus splits temporal units (section 5.3 of the AV1 specification), leaving delimiters out, which are not for MP4. The
+// OBUs keep their sizes.
 func obus(units [][]byte) ([][]byte, error) {
 	var all [][]byte
 	for _, u := range units {
-		var b av1.Bitstream
-		if err := b.Unmarshal(u); err != nil {
-			return nil, fmt.Errorf("read a temporal unit: %w", err)
-		}
-		for _, o := range b {
-			if len(o) > 0 && o[0]>>3&0xF != 2 { // no delimiters in MP4
-				all = append(all, o)
+		for len(u) > 0 {
+			payload, size, err := obuPlace(u)
+			if err != nil {
+				return nil, fmt.Errorf("read a temporal unit: %w", err)
 			}
+			if n := payload + size; u[0]>>3&0xF != 2 {
+				all = append(all, u[:n:n])
+			}
+			u = u[payload+size:]
 		}
 	}
 	return all, nil
+}
+
+// obuPlace says where an OBU's payload begins and how long it is.
+func obuPlace(u []byte) (payload, size int, err error) {
+	at := 1
+	if u[0]&4 != 0 { // an extension
+		at++
+	}
+	if u[0]&2 == 0 {
+		return 0, 0, errors.New("an OBU without its size")
+	}
+	if len(u) <= at {
+		return 0, 0, errors.New("an OBU is cut short")
+	}
+	var length av1.LEB128
+	n, err := length.Unmarshal(u[at:])
+	if err != nil {
+		return 0, 0, err
+	}
+	if at += n; int(length) > len(u)-at {
+		return 0, 0, errors.New("an OBU is cut short")
+	}
+	return at, int(length), nil
+}
+
+// withoutSize is an OBU as the header of an MP4 wants to be given it, without extension.
+func withoutSize(obu []byte) []byte {
+	at, _, err := obuPlace(obu)
+	if err != nil {
+		return nil // what obus has split has a place
+	}
+	return append([]byte{obu[0] &^ 6}, obu[at:]...)
 }
 
 // h265MIME is section E.3 of ISO/IEC 14496-15.

@@ -19,11 +19,7 @@ import (
 func units(clip *rtsptest.Clip) []fmp4.Unit {
 	var all []fmp4.Unit
 	for i, u := range clip.Units {
-		nalus := u.NALUs
-		if u.Key {
-			nalus = append(append([][]byte{}, clip.Sets...), nalus...)
-		}
-		all = append(all, fmp4.Unit{Units: nalus, Key: u.Key, Ticks: u.PTS + 5000, Capture: time.Unix(1_700_000_000, int64(i)*4e7)})
+		all = append(all, fmp4.Unit{Units: clip.Delivered(u), Key: u.Key, Ticks: u.PTS + 5000, Capture: time.Unix(1_700_000_000, int64(i)*4e7)})
 	}
 	return all
 }
@@ -77,6 +73,7 @@ func TestWhatIsPackedPlays(t *testing.T) {
 	}{
 		{"H.264", fmp4.H264, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 30, GOP: 10}, `video/mp4; codecs="avc1.`},
 		{"H.264 with B-frames", fmp4.H264, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 31, GOP: 10, BFrames: 2}, `video/mp4; codecs="avc1.`},
+		{"AV1", fmp4.AV1, rtsptest.ClipConfig{Codec: "av1", Width: 128, Height: 96, Frames: 30, GOP: 10}, `video/mp4; codecs="av01.0.00M.08"`},
 		{"H.265", fmp4.H265, rtsptest.ClipConfig{Codec: "h265", Width: 128, Height: 96, Frames: 30, GOP: 10}, `video/mp4; codecs="hvc1.1.6.L`},
 		{"H.265 with B-frames", fmp4.H265, rtsptest.ClipConfig{Codec: "h265", Width: 128, Height: 96, Frames: 31, GOP: 10, BFrames: 2}, `video/mp4; codecs="hvc1.1.6.L`},
 	} {

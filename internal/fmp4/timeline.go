@@ -1,9 +1,9 @@
 package fmp4
 
 import (
+	"bytes"
 	"fmt"
 
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/av1"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h265"
 )
@@ -68,7 +68,7 @@ func (t *timeline) place(u Unit) (sample, error) {
 	s := sample{dts: t.last, pts: max(u.Ticks, dts) + t.shift, duration: t.step, key: u.Key}
 	var err error
 	if t.codec == AV1 {
-		s.payload, err = av1.Bitstream(units).Marshal()
+		s.payload = bytes.Join(units, nil)
 	} else {
 		s.payload, err = h264.AVCC(units).Marshal()
 	}

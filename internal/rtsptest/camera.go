@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,8 +34,10 @@ type Config struct {
 	TLS *tls.Config
 	// UDP lets clients choose UDP.
 	UDP bool
-	// NoTCP refuses RTP over TCP.
-	NoTCP bool
+	// Multicast lets clients choose UDP to a group. The camera then listens on the box's own address (MulticastHost).
+	Multicast bool
+	// NoTCP refuses RTP over TCP, NoUDP unicast over UDP.
+	NoTCP, NoUDP bool
 	// NoReports leaves out RTCP sender reports.
 	NoReports bool
 	// Speed of time; 0: 1. Pictures are sent that much faster than their rate, with timestamps to match
@@ -57,7 +61,7 @@ type Config struct {
 type Camera struct {
 	cfg    Config
 	server *gortsplib.Server
-	port   int
+	host   string
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 	once   sync.Once
@@ -77,7 +81,11 @@ type Camera struct {
 func Start(tb testing.TB, cfg Config) *Camera {
 	tb.Helper()
 	cfg.Path = or(cfg.Path, "stream")
-	cfg.Address = or(cfg.Address, "127.0.0.1:0")
+	host := "127.0.0.1"
+	if cfg.Multicast {
+		host = MulticastHost(tb)
+	}
+	cfg.Address = or(cfg.Address, host+":0")
 	cfg.Speed = or(cfg.Speed, 1)
 	c := &Camera{
 		cfg: cfg, done: make(chan struct{}), sessions: map[*gortsplib.ServerSession]*gortsplib.ServerConn{}, requests: map[base.Method]int{},
@@ -103,12 +111,18 @@ func Start(tb testing.TB, cfg Config) *Camera {
 		WriteTimeout: 2 * time.Second, WriteQueueSize: 1024,
 	}
 	if cfg.UDP {
-		c.server.UDPRTPAddress, c.server.UDPRTCPAddress = udpPair(tb)
+		c.server.UDPRTPAddress, c.server.UDPRTCPAddress = udpPair(tb, host)
+	}
+	if cfg.Multicast {
+		// A group of the range for sites (RFC 2365) and ports that nobody else has now.
+		rtpAddress, _ := udpPair(tb, host)
+		c.server.MulticastRTPPort, _ = strconv.Atoi(rtpAddress[strings.LastIndexByte(rtpAddress, ':')+1:])
+		c.server.MulticastIPRange, c.server.MulticastRTCPPort = "239.255.77.0/24", c.server.MulticastRTPPort+1
 	}
 	if err := c.server.Start(); err != nil {
 		tb.Fatalf("start camera: %v", err)
 	}
-	c.port = listener.Addr().(*net.TCPAddr).Port
+	c.host = listener.Addr().String()
 	c.stream = &gortsplib.ServerStream{Server: c.server, Desc: &description.Session{Medias: []*description.Media{{
 		Type: description.MediaTypeVideo, Formats: []format.Format{cfg.Clip.format()},
 	}}}}
@@ -123,9 +137,9 @@ func Start(tb testing.TB, cfg Config) *Camera {
 }
 
 // udpPair finds two ports side by side, the first even.
-func udpPair(tb testing.TB) (rtpAddress, rtcpAddress string) {
+func udpPair(tb testing.TB, host string) (rtpAddress, rtcpAddress string) {
 	for range 100 {
-		a, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // closed below
+		a, err := net.ListenPacket("udp", host+":0") //nolint:noctx // closed below
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -134,12 +148,12 @@ func udpPair(tb testing.TB) (rtpAddress, rtcpAddress string) {
 		if port%2 == 1 {
 			continue
 		}
-		b, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port+1)) //nolint:noctx // closed below
+		b, err := net.ListenPacket("udp", fmt.Sprintf("%s:%d", host, port+1)) //nolint:noctx // closed below
 		if err != nil {
 			continue
 		}
 		_ = b.Close()
-		return fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", port+1)
+		return fmt.Sprintf("%s:%d", host, port), fmt.Sprintf("%s:%d", host, port+1)
 	}
 	tb.Fatal("no two free UDP ports side by side")
 	return "", ""
@@ -155,7 +169,33 @@ func (c *Camera) Address() string {
 }
 
 // Host is address and port.
-func (c *Camera) Host() string { return fmt.Sprintf("127.0.0.1:%d", c.port) }
+func (c *Camera) Host() string { return c.host }
+
+// MulticastHost is an address of this box on a network that carries multicast; a test that needs one is skipped where
+// there is none.
+func MulticastHost(tb testing.TB) string {
+	tb.Helper()
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, i := range interfaces {
+		if i.Flags&net.FlagMulticast == 0 || i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		addresses, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
+				return n.IP.String()
+			}
+		}
+	}
+	tb.Skip("no network of this box carries multicast")
+	return ""
+}
 
 // Close ends the camera as if it had lost its power, and waits.
 func (c *Camera) Close() {
@@ -216,6 +256,8 @@ func (c *Clip) format() format.Format {
 		return &format.H265{PayloadTyp: 96, VPS: c.Sets[0], SPS: c.Sets[1], PPS: c.Sets[2]}
 	case "mjpeg":
 		return &format.MJPEG{}
+	case "av1":
+		return &format.AV1{PayloadTyp: 96}
 	default:
 		return &format.H264{PayloadTyp: 96, PacketizationMode: 1, SPS: c.Sets[0], PPS: c.Sets[1]}
 	}
@@ -231,6 +273,12 @@ func (c *Clip) encoder() (func([][]byte) ([]*rtp.Packet, error), error) {
 		}
 		return e.Encode, nil
 	case *format.H265:
+		e, err := f.CreateEncoder()
+		if err != nil {
+			return nil, err
+		}
+		return e.Encode, nil
+	case *format.AV1:
 		e, err := f.CreateEncoder()
 		if err != nil {
 			return nil, err
@@ -388,7 +436,7 @@ func (h *handler) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Respons
 	if !h.allowed(ctx.Conn, ctx.Request) {
 		return &base.Response{StatusCode: base.StatusUnauthorized}, nil, liberrors.ErrServerAuth{}
 	}
-	if h.cfg.NoTCP && ctx.Transport.Protocol == gortsplib.ProtocolTCP {
+	if p := ctx.Transport.Protocol; h.cfg.NoTCP && p == gortsplib.ProtocolTCP || h.cfg.NoUDP && p == gortsplib.ProtocolUDP {
 		return &base.Response{StatusCode: base.StatusUnsupportedTransport}, nil, nil
 	}
 	return &base.Response{StatusCode: base.StatusOK}, h.stream, nil

@@ -4,16 +4,19 @@ package rtsptest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/av1"
 )
 
 // ClipConfig says what to render.
 type ClipConfig struct {
-	// Codec is "h264" (empty), "h265" or "mjpeg".
+	// Codec is "h264" (empty), "h265", "av1" or "mjpeg".
 	Codec string
 	// Width and Height; 0: 320×240.
 	Width, Height int
@@ -33,7 +36,7 @@ type ClipConfig struct {
 
 // Unit is one access unit of a clip, in decoding order.
 type Unit struct {
-	// NALUs without start codes, delimiters left out; for MJPEG one JPEG.
+	// NALUs without start codes, delimiters left out; for AV1 OBUs without sizes, for MJPEG one JPEG.
 	NALUs [][]byte
 	// PTS in 90 kHz ticks, from 0.
 	PTS int64
@@ -73,6 +76,8 @@ func Render(tb testing.TB, cfg ClipConfig) *Clip {
 		args = append(args, "-c:v", "libx264", "-preset", "ultrafast", "-x264-params", common+":b-pyramid=none:open-gop=0", "-f", "h264")
 	case "h265":
 		args = append(args, "-c:v", "libx265", "-preset", "ultrafast", "-x265-params", common+":log-level=none:open-gop=0:repeat-headers=1:b-pyramid=0", "-f", "hevc")
+	case "av1":
+		args = append(args, "-c:v", "libaom-av1", "-cpu-used", "8", "-usage", "realtime", "-lag-in-frames", "0", "-g", strconv.Itoa(cfg.GOP), "-b:v", "500k", "-f", "obu")
 	case "mjpeg":
 		args = append(args, "-c:v", "mjpeg", "-q:v", "5", "-huffman", "default", "-pix_fmt", "yuvj420p", "-f", "mjpeg")
 	default:
@@ -86,9 +91,14 @@ func Render(tb testing.TB, cfg ClipConfig) *Clip {
 		tb.Fatalf("render: %v: %s", err, errs.String())
 	}
 	c := &Clip{ClipConfig: cfg}
-	if cfg.Codec == "mjpeg" {
+	switch cfg.Codec {
+	case "mjpeg":
 		c.cutJPEG(out.Bytes())
-	} else {
+	case "av1":
+		if err := c.cutOBUs(out.Bytes()); err != nil {
+			tb.Fatalf("render: %v", err)
+		}
+	default:
 		c.cutAnnexB(out.Bytes())
 	}
 	c.time()
@@ -138,6 +148,26 @@ func (c *Clip) cutAnnexB(b []byte) {
 	}
 }
 
+// cutOBUs begins a unit at every temporal delimiter.
+func (c *Clip) cutOBUs(b []byte) error {
+	var all av1.Bitstream
+	if err := all.Unmarshal(b); err != nil {
+		return err
+	}
+	for _, o := range all {
+		const sequenceHeader, temporalDelimiter = 1, 2
+		kind := o[0] >> 3 & 0xF
+		if kind == temporalDelimiter {
+			c.Units = append(c.Units, Unit{})
+			continue
+		}
+		u := &c.Units[len(c.Units)-1]
+		u.NALUs = append(u.NALUs, o)
+		u.Key = u.Key || kind == sequenceHeader
+	}
+	return nil
+}
+
 func (c *Clip) cutJPEG(b []byte) {
 	for len(b) > 0 {
 		n := len(b)
@@ -147,6 +177,28 @@ func (c *Clip) cutJPEG(b []byte) {
 		c.Units = append(c.Units, Unit{NALUs: [][]byte{b[:n]}, Key: true})
 		b = b[n:]
 	}
+}
+
+// Delivered is a unit as ingest hands it on: keyframes with their parameter sets, AV1 as one temporal unit.
+func (c *Clip) Delivered(u Unit) [][]byte {
+	switch {
+	case c.Codec == "av1":
+		return [][]byte{temporalUnit(u.NALUs)}
+	case u.Key:
+		return append(append([][]byte{}, c.Sets...), u.NALUs...)
+	default:
+		return u.NALUs
+	}
+}
+
+// temporalUnit gives OBUs their sizes, behind a delimiter.
+func temporalUnit(obus [][]byte) []byte {
+	b := []byte{2<<3 | 2, 0}
+	for _, o := range obus {
+		b = binary.AppendUvarint(append(b, o[0]|2), uint64(len(o)-1))
+		b = append(b, o[1:]...)
+	}
+	return b
 }
 
 // time gives every unit its place: with B-frames, a picture is sent before the BFrames shown before it.
