@@ -78,12 +78,12 @@ func (b *budget) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			b.read(now)
+			b.read(ctx, now)
 		}
 	}
 }
 
-func (b *budget) read(now time.Time) {
+func (b *budget) read(ctx context.Context, now time.Time) {
 	r := capacity.Reading{Time: now.UTC(), Cameras: map[string]capacity.CameraReading{}}
 	var ok bool
 	if r.Processor, r.Processes, ok = processorTime(b.processes()); !ok {
@@ -102,13 +102,37 @@ func (b *budget) read(now time.Time) {
 			Analysed: c.GetStatus().GetAnalysedFrames(), Decoded: int64(n.GetFramesDecoded()), Decoding: time.Duration(n.GetDecodeCpuNs()),
 		}
 	}
+	places := b.places(ctx, r)
 	b.mu.Lock()
 	changed := b.meter.Read(r, &b.costs)
+	for name, at := range places {
+		changed = b.costs.RunsOn(name, at.model, at.provider) || changed
+	}
 	costs := b.costs.Clone()
 	b.mu.Unlock()
 	if changed {
 		b.save(&costs)
 	}
+}
+
+// place is where the model of a pipeline runs.
+type place struct{ model, provider string }
+
+// places asks where the models of the pipelines run that are in use.
+func (b *budget) places(ctx context.Context, r capacity.Reading) map[string]place {
+	ctx, cancel := context.WithTimeout(ctx, readEvery/2)
+	defer cancel()
+	out, asked := map[string]place{}, map[string]bool{}
+	for _, c := range r.Cameras {
+		if asked[c.Pipeline] {
+			continue
+		}
+		asked[c.Pipeline] = true
+		if model, provider, err := b.pipe.Detector(ctx, c.Pipeline); err == nil { // otherwise nothing runs
+			out[c.Pipeline] = place{model, provider}
+		}
+	}
+	return out
 }
 
 func (b *budget) save(c *capacity.Costs) {
@@ -336,8 +360,14 @@ func (b *budget) Capacity(req *vedettev1.GetCapacityRequest) *vedettev1.Capacity
 func pipelineCost(name string, p capacity.Pipeline) *vedettev1.PipelineCost {
 	_, rate := p.Best()
 	m := &vedettev1.PipelineCost{Pipeline: name, Model: p.Model, Provider: p.Provider, ProcessorTime: durationpb.New(p.Processor), FramesPerSecond: rate}
-	for _, b := range p.Batches {
-		m.Batches = append(m.Batches, &vedettev1.BatchCost{Size: int32(b.Size), Duration: durationpb.New(b.Took)})
+	add := func(provider string, batches []capacity.Batch) {
+		for _, b := range batches {
+			m.Batches = append(m.Batches, &vedettev1.BatchCost{Provider: provider, Size: int32(b.Size), Duration: durationpb.New(b.Took)})
+		}
+	}
+	add(p.Provider, p.Batches)
+	for _, provider := range slices.Sorted(maps.Keys(p.Elsewhere)) {
+		add(provider, p.Elsewhere[provider])
 	}
 	return m
 }
@@ -361,11 +391,9 @@ func (b *budget) Measure(ctx context.Context, name string) error {
 	}
 	b.mu.Lock()
 	c := b.costs.Clone()
-	if c.Pipelines == nil {
-		c.Pipelines = map[string]capacity.Pipeline{}
-	}
+	c.RunsOn(name, model.Model, model.Provider)
 	p := c.Pipelines[name]
-	p.Model, p.Provider, p.Instances, p.Batches = model.Model, model.Provider, model.Instances, nil
+	p.Instances, p.Batches = model.Instances, nil
 	for _, m := range model.Batches {
 		p.Batches = append(p.Batches, capacity.Batch{Size: m.Size, Took: m.Took})
 	}

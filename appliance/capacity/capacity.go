@@ -28,15 +28,17 @@ type Costs struct {
 
 // Pipeline is what one analysed frame costs.
 type Pipeline struct {
-	// Model that takes the time, and where it runs: "cpu", "cuda", ...
+	// Model that takes the time, and where it really runs: "cpu", "cuda", ...
 	Model    string `json:"model,omitempty"`
 	Provider string `json:"provider,omitempty"`
 	// Instances of it.
 	Instances int `json:"instances,omitempty"`
 	// Processor time of all processes for a frame, decoding excepted; 0: not known.
 	Processor time.Duration `json:"processor_ns"`
-	// Batches by size, growing; empty: not measured.
+	// Batches on Provider by size, growing; empty: not measured.
 	Batches []Batch `json:"batches,omitempty"`
+	// Elsewhere are those measured on other providers, on which the model ran before.
+	Elsewhere map[string][]Batch `json:"elsewhere,omitempty"`
 }
 
 // Batch is how long a model takes for so many frames at once.

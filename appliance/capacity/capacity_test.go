@@ -157,3 +157,33 @@ func TestWhatCamerasShowedCountsMoreThanClips(t *testing.T) {
 		t.Errorf("%+v", c.Decoders)
 	}
 }
+
+func TestWhatAnotherProviderCostIsKeptApart(t *testing.T) {
+	c := box()
+	on := func(p string, took time.Duration) {
+		c.RunsOn("pipeline", "detector", p)
+		now := c.Pipelines["pipeline"]
+		now.Instances, now.Batches = 1, []capacity.Batch{{Size: 1, Took: took}}
+		c.Pipelines["pipeline"] = now
+	}
+	on("cpu", 20*ms)
+	if got := c.Pipelines["pipeline"]; got.Processor != 15*ms {
+		t.Errorf("what was learnt of its frames is gone: %+v", got)
+	}
+	on("webgpu", 2*ms)
+	if got := c.Pipelines["pipeline"]; got.Processor != 0 || c.Of(small(50)).Accelerator != 0.1 {
+		t.Errorf("on an accelerator: %+v, %+v", got, c.Of(small(50)))
+	}
+	// The accelerator fails: what the processor needed is known.
+	if !c.RunsOn("pipeline", "detector", "cpu") || c.RunsOn("pipeline", "detector", "cpu") {
+		t.Error("the change was not told once")
+	}
+	now := c.Pipelines["pipeline"]
+	if len(now.Batches) != 1 || now.Batches[0].Took != 20*ms || len(now.Elsewhere["webgpu"]) != 1 || c.Of(small(50)).Accelerator != 0 || !c.Known("pipeline") {
+		t.Errorf("back on the processor: %+v", now)
+	}
+	c.RunsOn("pipeline", "another", "cpu")
+	if now := c.Pipelines["pipeline"]; len(now.Batches)+len(now.Elsewhere) != 0 {
+		t.Errorf("of another model: %+v", now)
+	}
+}

@@ -106,7 +106,33 @@ func (c *Costs) Reckoned(list []Decoder) {
 	}
 }
 
-// Clone is a copy that shares nothing.
+// RunsOn takes note of where the model of a pipeline really runs, and tells whether that is another provider than
+// before: what its frames cost is then learnt anew, and of its batches what was measured there counts.
+func (c *Costs) RunsOn(pipeline, model, provider string) bool {
+	p := c.Pipelines[pipeline]
+	if p.Model == model && p.Provider == provider {
+		return false
+	}
+	other := Pipeline{Model: model, Provider: provider, Instances: p.Instances, Elsewhere: map[string][]Batch{}}
+	switch p.Model {
+	case model:
+		maps.Copy(other.Elsewhere, p.Elsewhere)
+		if len(p.Batches) > 0 {
+			other.Elsewhere[p.Provider] = p.Batches
+		}
+		other.Batches = other.Elsewhere[provider]
+		delete(other.Elsewhere, provider)
+	case "": // its frames were learnt before their model was known
+		other.Processor = p.Processor
+	}
+	if c.Pipelines == nil {
+		c.Pipelines = map[string]Pipeline{}
+	}
+	c.Pipelines[pipeline] = other
+	return true
+}
+
+// Clone is a copy that changes apart from c. Lists of batches are shared; they are never changed.
 func (c *Costs) Clone() Costs {
 	n := *c
 	n.Pipelines, n.Decoders = maps.Clone(c.Pipelines), slices.Clone(c.Decoders)

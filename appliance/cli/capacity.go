@@ -52,7 +52,7 @@ func printCapacity(env *Env, have *vedettev1.Capacity) error {
 			rows = append(rows, []string{"frame of " + p.GetPipeline(), "all processes, without decoding", milliseconds(d)})
 		}
 		for _, b := range p.GetBatches() {
-			rows = append(rows, []string{"model " + p.GetModel(), fmt.Sprintf("%s, batch of %d", p.GetProvider(), b.GetSize()), milliseconds(b.GetDuration().AsDuration())})
+			rows = append(rows, []string{"model " + p.GetModel(), fmt.Sprintf("%s, batch of %d", b.GetProvider(), b.GetSize()), milliseconds(b.GetDuration().AsDuration())})
 		}
 		if f := p.GetFramesPerSecond(); f > 0 {
 			rows = append(rows, []string{"model " + p.GetModel(), p.GetProvider() + ", all instances at the best batch", strconv.FormatFloat(f, 'f', 1, 64) + " frames/s"})

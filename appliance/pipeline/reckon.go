@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/vedette/vedette/infer/tensor"
 )
 
-// ModelCost is how long the model of a pipeline that takes the time takes.
+// ModelCost is how long the model of a pipeline that takes the time takes, on the provider where it really runs.
 type ModelCost struct {
 	Model, Provider string
 	Instances       int
@@ -44,7 +45,7 @@ func (p *Pipeline) MeasureModel(ctx context.Context, pipeline string) (ModelCost
 	if err != nil {
 		return ModelCost{}, err
 	}
-	cost := ModelCost{Model: m.detector, Provider: providerOf(config)}
+	cost := ModelCost{Model: m.detector}
 	for _, g := range config.GetInstanceGroup() {
 		cost.Instances += int(max(g.GetCount(), 1))
 	}
@@ -58,24 +59,47 @@ func (p *Pipeline) MeasureModel(ctx context.Context, pipeline string) (ModelCost
 		}
 		cost.Batches = append(cost.Batches, BatchCost{Size: size, Took: took})
 	}
-	return cost, nil
+	cost.Provider, err = s.provider(ctx, m.detector) // now, when it has run
+	return cost, err
 }
 
-// providerOf is where a model is configured to run.
-func providerOf(c *inference.ModelConfig) string {
-	a := c.GetOptimization().GetExecutionAccelerators()
-	for _, g := range c.GetInstanceGroup() {
-		if g.GetKind() == inference.ModelInstanceGroup_KIND_GPU {
-			for _, x := range a.GetGpuExecutionAccelerator() {
-				return strings.ToLower(x.GetName())
-			}
-			return "cuda"
+// Detector names the model of a pipeline that takes the time, and where its instances really run: "cpu", "cuda", or
+// several where they differ, as "cuda+cpu".
+func (p *Pipeline) Detector(ctx context.Context, pipeline string) (model, provider string, err error) {
+	s, _ := p.currentSession()
+	if s == nil {
+		return "", "", errors.Join(errInferenceGone, p.Inference())
+	}
+	m, err := s.model(ctx, pipeline)
+	if err != nil {
+		return "", "", err
+	}
+	if m.detector == "" {
+		return "", "", fmt.Errorf("pipeline %q: %w: it has no step of its own that takes the time", m.name, errModelUnsuitable)
+	}
+	provider, err = s.provider(ctx, m.detector)
+	return m.detector, provider, err
+}
+
+// provider asks where a model's instances run.
+func (s *session) provider(ctx context.Context, model string) (string, error) {
+	meta, err := s.client.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: model})
+	if err != nil {
+		return "", fmt.Errorf("metadata of model %q: %w", model, err)
+	}
+	var all []string
+	for _, in := range meta.GetInstances() {
+		first, _, _ := strings.Cut(in.GetProvider(), ",") // the processor stands behind every accelerator
+		if first != "" && !slices.Contains(all, first) {
+			all = append(all, first)
 		}
 	}
-	for _, x := range a.GetCpuExecutionAccelerator() {
-		return strings.ToLower(x.GetName())
+	if len(all) == 0 {
+		return "cpu", nil // a model that cannot tell has no accelerator
 	}
-	return "cpu"
+	slices.Sort(all)
+	slices.Reverse(all) // the processor last
+	return strings.Join(all, "+"), nil
 }
 
 // reckon runs batches one after the other and takes the time from the model's own statistics.

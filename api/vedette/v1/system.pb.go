@@ -470,12 +470,13 @@ func (x *Capacity) GetSummary() string {
 type PipelineCost struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Pipeline string                 `protobuf:"bytes,1,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
-	// The model that takes the time, and where it runs: cpu, cuda, ...
+	// The model that takes the time, and where its instances really run: cpu, cuda, ..., or cuda+cpu where they differ.
 	Model    string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	Provider string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Of all processes, decoding excepted, for one frame; 0: not measured yet.
 	ProcessorTime *durationpb.Duration `protobuf:"bytes,4,opt,name=processor_time,json=processorTime,proto3" json:"processor_time,omitempty"`
-	Batches       []*BatchCost         `protobuf:"bytes,5,rep,name=batches,proto3" json:"batches,omitempty"`
+	// On provider first, then on those where the model was measured before.
+	Batches []*BatchCost `protobuf:"bytes,5,rep,name=batches,proto3" json:"batches,omitempty"`
 	// Frames a second the model does at its best batch size with all its instances.
 	FramesPerSecond float64 `protobuf:"fixed64,6,opt,name=frames_per_second,json=framesPerSecond,proto3" json:"frames_per_second,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -556,9 +557,11 @@ func (x *PipelineCost) GetFramesPerSecond() float64 {
 
 // BatchCost is how long a model takes for a batch.
 type BatchCost struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Size          int32                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
-	Duration      *durationpb.Duration   `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Size     int32                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Duration *durationpb.Duration   `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Where it was measured.
+	Provider      string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -605,6 +608,13 @@ func (x *BatchCost) GetDuration() *durationpb.Duration {
 		return x.Duration
 	}
 	return nil
+}
+
+func (x *BatchCost) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
 }
 
 // DecodeCost is what decoding one picture costs.
@@ -2233,10 +2243,11 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\bprovider\x18\x03 \x01(\tR\bprovider\x12@\n" +
 	"\x0eprocessor_time\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rprocessorTime\x12/\n" +
 	"\abatches\x18\x05 \x03(\v2\x15.vedette.v1.BatchCostR\abatches\x12*\n" +
-	"\x11frames_per_second\x18\x06 \x01(\x01R\x0fframesPerSecond\"V\n" +
+	"\x11frames_per_second\x18\x06 \x01(\x01R\x0fframesPerSecond\"r\n" +
 	"\tBatchCost\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x05R\x04size\x125\n" +
-	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\xaa\x01\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1a\n" +
+	"\bprovider\x18\x03 \x01(\tR\bprovider\"\xaa\x01\n" +
 	"\n" +
 	"DecodeCost\x12\x14\n" +
 	"\x05codec\x18\x01 \x01(\tR\x05codec\x12\x14\n" +
