@@ -420,7 +420,8 @@ func (a *Appliance) dashboard(conn grpc.ClientConnInterface) (api.Dashboard, err
 	return web.New(web.Config{
 		Cameras: vedettev1.NewCameraServiceClient(conn), Analytics: vedettev1.NewAnalyticsServiceClient(conn),
 		Events: vedettev1.NewEventServiceClient(conn), System: vedettev1.NewSystemServiceClient(conn),
-		Users: vedettev1.NewUserServiceClient(conn), Models: vedettev1.NewModelServiceClient(conn), Logger: a.cfg.Logger,
+		Users: vedettev1.NewUserServiceClient(conn), Models: vedettev1.NewModelServiceClient(conn),
+		Sinks: vedettev1.NewSinkServiceClient(conn), Logger: a.cfg.Logger,
 	})
 }
 

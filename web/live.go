@@ -26,7 +26,7 @@ type liveEvent struct {
 }
 
 // live carries everything that moves on the page over one connection: cameras, analysed frames, tracks, events,
-// processes, and with ?detail= what one screen alone shows: models, or the timing of a camera (cameras/door). It ends with the connection or when a watch of
+// processes, and with ?detail= what one screen alone shows: models, sinks, or the timing of a camera (cameras/door). It ends with the connection or when a watch of
 // the API ends; the browser then connects again and begins with a new snapshot.
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
@@ -55,6 +55,10 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	case detail == "models" && s.cfg.Models != nil:
 		g.Go(func() error {
 			return s.repeat(ctx, "models", out, func() (proto.Message, error) { return s.models(ctx) })
+		})
+	case detail == "sinks" && s.cfg.Sinks != nil:
+		g.Go(func() error {
+			return s.repeat(ctx, "sinks", out, func() (proto.Message, error) { return s.sinks(ctx) })
 		})
 	case strings.HasPrefix(detail, "cameras/"):
 		g.Go(func() error {
@@ -163,6 +167,15 @@ func (s *Server) models(ctx context.Context) (proto.Message, error) {
 	list, err := s.cfg.Models.ListModels(ctx, &vedettev1.ListModelsRequest{})
 	if err != nil && ctx.Err() == nil {
 		return &vedettev1.ListModelsResponse{Models: []*vedettev1.Model{{State: "UNKNOWN", Reason: status.Convert(err).Message()}}}, nil
+	}
+	return list, err
+}
+
+// sinks lists the sinks, or says as the status of one without a name why it cannot: the stream goes on.
+func (s *Server) sinks(ctx context.Context) (proto.Message, error) {
+	list, err := s.cfg.Sinks.ListSinks(ctx, &vedettev1.ListSinksRequest{PageSize: 1000})
+	if err != nil && ctx.Err() == nil {
+		return &vedettev1.ListSinksResponse{Sinks: []*vedettev1.Sink{{Status: &vedettev1.DeliveryStatus{Message: status.Convert(err).Message()}}}}, nil
 	}
 	return list, err
 }

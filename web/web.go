@@ -28,6 +28,8 @@ type Config struct {
 	Users     vedettev1.UserServiceClient
 	// Models may be nil: the live stream tells nothing of models.
 	Models vedettev1.ModelServiceClient
+	// Sinks may be nil: the live stream tells nothing of sinks.
+	Sinks vedettev1.SinkServiceClient
 	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger
 	// PictureRate is the highest rate of pictures a second sent to one viewer; 0: 15.

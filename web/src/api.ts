@@ -134,6 +134,21 @@ export interface System {
   processes?: { name: string; state?: string; reason?: string; message?: string; restarts?: string }[];
 }
 
+export interface Sink {
+  name: string;
+  etag?: string;
+  displayName?: string;
+  mqtt?: { uri?: string };
+  webhook?: { uri?: string };
+  nats?: { uri?: string };
+  kafka?: { brokers?: string[] };
+  types?: string[];
+  cameras?: string[];
+  secretSet?: boolean;
+  disabled?: boolean;
+  status?: { state?: string; message?: string; delivered?: string; failures?: string; oldestWaitingTime?: string; nextAttemptTime?: string };
+}
+
 /** How long frames took, stage by stage. */
 export interface Timing {
   stages?: { stage: string; p50?: string; p99?: string; max?: string; frames?: number }[];

@@ -1,5 +1,7 @@
 // Making elements, and text for people.
 
+import type { Refusal } from "./api";
+
 type Child = Node | string | number | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | EventListener | null | undefined>;
 
@@ -118,3 +120,10 @@ export function nothing(columns: number, ...children: Child[]): HTMLElement {
 export function scrollable(label: string, ...children: Child[]): HTMLElement {
   return el("div", { class: "scroll", role: "region", "aria-label": label, tabindex: 0 }, ...children);
 }
+
+/** excuse says in a table why it is empty: mostly that one must sign in. */
+export const excuse = (columns: number, what: string) => (e: Refusal): HTMLElement =>
+  nothing(columns, ...(e.status === 403 || e.status === 401 ? [`${what} is for admins. `, el("a", { href: "#/signin" }, "Sign in as one"), "."] : [e.message]));
+
+/** eventTypes are those the box tells of. */
+export const eventTypes = ["line_crossed", "zone_entered", "zone_left", "zone_dwell", "zone_loitering", "zone_occupied", "zone_cleared", "camera_state", "gap", "sequence_opened", "sequence_closed", "clock_step"];

@@ -2,7 +2,7 @@
 
 import { ask, type Event, type Track } from "./api";
 import { said } from "./camera";
-import { clockTime, el, explained, fill, gently, lastPart, millis, nothing, percent, span, table } from "./dom";
+import { clockTime, el, eventTypes, explained, fill, gently, lastPart, millis, nothing, percent, span, table } from "./dom";
 import { note } from "./notes";
 import { endWord, trackRow, trackTable } from "./overview";
 import { live } from "./state";
@@ -200,7 +200,7 @@ function play(e: Event): void {
 
 export function eventsScreen(main: HTMLElement, chosen: string): () => void {
   const { select: camera, off } = cameraChoice(chosen);
-  const type = el("select", { "aria-label": "Event" }, el("option", { value: "" }, "every event"), ...["line_crossed", "zone_entered", "zone_left", "zone_dwell", "zone_loitering", "zone_occupied", "zone_cleared", "camera_state", "gap", "sequence_opened", "sequence_closed", "clock_step"].map((t) => el("option", { value: t }, t.replaceAll("_", " "))));
+  const type = el("select", { "aria-label": "Event" }, el("option", { value: "" }, "every event"), ...eventTypes.map((t) => el("option", { value: t }, t.replaceAll("_", " "))));
   const from = el("input", { "aria-label": "From", type: "datetime-local" });
   const to = el("input", { "aria-label": "Until", type: "datetime-local" });
   const body = el("tbody");

@@ -1,21 +1,17 @@
 // What holds for the whole box: this browser's session, who may use it, what was changed, backups, where events go.
 
 import { ask, type Refusal } from "./api";
-import { bytes, clockTime, el, fill, lastPart, millis, nothing, table, words } from "./dom";
+import { bytes, clockTime, el, excuse, fill, lastPart, millis, nothing, table, words } from "./dom";
 import { note } from "./notes";
+import { sinksPart } from "./sinks";
 import { live } from "./state";
 
-interface Sink { name: string; displayName?: string; mqtt?: { uri?: string }; webhook?: { uri?: string }; nats?: { uri?: string }; kafka?: { brokers?: string[] }; status?: { state?: string; message?: string; delivered?: string; failures?: string; oldestWaitingTime?: string } }
 interface Session { user?: string; role?: string; cameras?: string[]; expireTime?: string }
 interface User { name: string; role?: string; cameras?: string[]; disabled?: boolean; createTime?: string }
 interface Entry { name: string; time: string; actor?: string; peer?: string; method?: string; resource?: string; outcome?: string; request?: string }
 interface Backup { name: string; createTime?: string; path?: string; bytes?: string; files?: number }
 
 const roles: [string, string][] = [["viewer", "looks"], ["operator", "looks, and switches cameras on and off"], ["admin", "everything"]];
-
-/** excuse says in a table why it is empty: mostly that one must sign in. */
-const excuse = (columns: number, what: string) => (e: Refusal): HTMLElement =>
-  nothing(columns, ...(e.status === 403 || e.status === 401 ? [`${what} is for admins. `, el("a", { href: "#/signin" }, "Sign in as one"), "."] : [e.message]));
 
 function sessionPart(): HTMLElement {
   const who = el("p", {}, "…");
@@ -151,19 +147,15 @@ function backupsPart(): HTMLElement {
   return el("section", { class: "panel" }, el("h2", {}, "Backups"), table("Backups", [["Backup", ""], ["Made", ""], ["Size", ""], ["Where on the box", "vedette restore takes this folder"], ["", ""]], body), el("p", { class: "buttons" }, make), el("p", { class: "meaning" }, "To go back: stop the box and run vedette restore with the folder."));
 }
 
-function sinksPart(): HTMLElement {
-  const body = el("tbody");
-  void ask<{ sinks?: Sink[] }>("GET", "/v1/sinks").then(({ sinks: list = [] }) => fill(body, ...(list.length ? list.map((s) => el("tr", {}, el("td", {}, s.displayName || lastPart(s.name)), el("td", { class: "address" }, s.mqtt?.uri ?? s.webhook?.uri ?? s.nats?.uri ?? s.kafka?.brokers?.join(", ") ?? "?"),
-    el("td", {}, words(s.status?.state, "DELIVERY_STATE_"), el("small", { class: "why" }, s.status?.message ?? "")), el("td", {}, s.status?.delivered ?? "0"), el("td", {}, s.status?.failures ?? "0"), el("td", { class: "time" }, s.status?.oldestWaitingTime ? clockTime(millis(s.status.oldestWaitingTime)) : "–"))) : [nothing(6, "Events go nowhere yet but into this box. MQTT, webhooks, NATS and Kafka can receive them.")])),
-  (e: Refusal) => fill(body, excuse(6, "Where events go")(e)));
-  return el("section", { class: "panel" }, el("h2", {}, "Where events go"), table("Sinks", [["Sink", ""], ["Target", "Without credentials"], ["State", ""], ["Delivered", "Events since the appliance started"], ["Failures", "Attempts that failed since the appliance started"], ["Waiting since", "Time of the oldest event that is not delivered"]], body),
-    el("p", { class: "meaning" }, "Add one with: vedette sink add --help"));
-}
-
 export function settingsScreen(main: HTMLElement): () => void {
   const about = el("p", { class: "lead" });
   const told = (): void => fill(about, `Vedette ${live.system?.version ?? ""}. Times are shown in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, the time zone of this browser. What changed between versions stands in CHANGELOG.md of the package.`);
-  fill(main, el("h1", {}, "Settings"), about, sessionPart(), usersPart(), auditPart(), backupsPart(), sinksPart());
+  const sinks = sinksPart();
+  fill(main, el("h1", {}, "Settings"), about, sessionPart(), usersPart(), sinks.root, auditPart(), backupsPart());
   told();
-  return live.on("system", told);
+  const off = live.on("system", told);
+  return () => {
+    off();
+    sinks.close();
+  };
 }

@@ -1,6 +1,6 @@
 // All live state, fed by one stream of server-sent events. Screens subscribe and draw what they need.
 
-import type { Camera, Event, Frame, Model, System, Timing, Track } from "./api";
+import type { Camera, Event, Frame, Model, Sink, System, Timing, Track } from "./api";
 import { millis } from "./dom";
 
 /** What is told, and with what. */
@@ -12,6 +12,7 @@ interface Topics {
   system: undefined;
   link: undefined;
   models: Model[];
+  sinks: Sink[];
   timing: Timing;
 }
 type Topic = keyof Topics;
@@ -122,6 +123,7 @@ class LiveState {
     });
     hear<Timing>("timing", (m) => this.tell("timing", m));
     hear<{ models?: Model[] }>("models", (m) => this.tell("models", m.models ?? []));
+    hear<{ sinks?: Sink[] }>("sinks", (m) => this.tell("sinks", m.sinks ?? []));
   }
 
   /** An event source does not say why it was refused; asking once does. */
