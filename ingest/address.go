@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/vedette/vedette/internal/address"
 )
 
 // Check reports every fault of the settings, each with its field.
@@ -34,8 +36,12 @@ func (c Camera) Check() error {
 		if FilePath(c.Address) == "" {
 			fault("address", "names no file")
 		}
+	case u.Scheme == "v4l2":
+		if _, err := address.ParseDevice(c.Address); err != nil {
+			fault("address", "%w", err)
+		}
 	default:
-		fault("address", "scheme %q is not rtsp, rtsps, http, https or file", u.Scheme)
+		fault("address", "scheme %q is not rtsp, rtsps, http, https, v4l2 or file", u.Scheme)
 	}
 	if c.MainAddress != "" {
 		if u, err := url.Parse(c.MainAddress); err != nil || u.User != nil || u.Hostname() == "" || u.Scheme != "rtsp" && u.Scheme != "rtsps" {

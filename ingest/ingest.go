@@ -17,7 +17,7 @@ import (
 type Camera struct {
 	// Name is unique and opaque.
 	Name string
-	// Address is rtsp://…, rtsps://…, http://…, https://… or file:…, free of credentials, whose places
+	// Address is rtsp://…, rtsps://…, http://…, https://…, v4l2:… or file:…, free of credentials, whose places
 	// among its parameters are {username} and {password}.
 	Address string
 	// MainAddress is a second stream of the same camera, rtsp://… or rtsps://…, that is not analysed; empty: none.

@@ -84,23 +84,30 @@ func score(t *testing.T, unit string) float64 {
 	return s
 }
 
-// The drop-in for GPUs opens devices; what that costs is told, and stays below what a plain service has.
-func TestTheDropInForGPUsIsValidAndScoredApart(t *testing.T) {
+// The drop-ins for GPUs and video devices open devices; what that costs is told, and stays below what a plain service has.
+func TestTheDropInsForDevicesAreValidAndScoredApart(t *testing.T) {
+	for name, service := range map[string]string{"gpu.conf": "vedette-infer", "video-devices.conf": "vedette-ingest"} {
+		t.Run(name, func(t *testing.T) { checkDropIn(t, name, service) })
+	}
+}
+
+func checkDropIn(t *testing.T, name, service string) {
+	t.Helper()
 	for _, u := range unitsForChecking(t) {
-		if filepath.Base(u) != "vedette-infer.service" {
+		if filepath.Base(u) != service+".service" {
 			continue
 		}
 		unit, err := os.ReadFile(u)
 		if err != nil {
 			t.Fatal(err)
 		}
-		conf, err := os.ReadFile("examples/gpu.conf")
+		conf, err := os.ReadFile("examples/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// Offline, systemd-analyze reads one file: later settings of a section win as those of a drop-in do.
 		unit = regexp.MustCompile(`(?m)^\[Install\]\n.*\n?`).ReplaceAll(unit, nil)
-		path := filepath.Join(t.TempDir(), "vedette-infer-gpu.service")
+		path := filepath.Join(t.TempDir(), service+"-devices.service")
 		if err := os.WriteFile(path, append(append(unit, '\n'), conf...), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -108,11 +115,11 @@ func TestTheDropInForGPUsIsValidAndScoredApart(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		s := score(t, path)
-		t.Logf("exposure_vedette-infer_with_gpu.conf %.1f points", s)
+		t.Logf("exposure_%s_with_%s %.1f points", service, name, s)
 		if s > 2 {
-			t.Errorf("with gpu.conf the exposure is %.1f", s)
+			t.Errorf("with %s the exposure is %.1f", name, s)
 		}
 		return
 	}
-	t.Fatal("there is no vedette-infer.service")
+	t.Fatalf("there is no %s.service", service)
 }

@@ -104,7 +104,7 @@ func validateDecoding(faults *InvalidError, field string, s *vedettev1.Source) {
 var decoders = []string{"auto", "software", "nvdec", "cuda", "vaapi", "v4l2", "drm", "qsv", "vulkan"} //nolint:gochecknoglobals // a constant of a kind Go has not
 
 func validateSource(faults *InvalidError, field string, s *vedettev1.Source, password string) {
-	validateURI(faults, field+".uri", s.GetUri(), []string{"rtsp", "rtsps", "http", "https", "file"})
+	validateURI(faults, field+".uri", s.GetUri(), []string{"rtsp", "rtsps", "http", "https", "v4l2", "file"})
 	if s.GetMainUri() != "" {
 		validateURI(faults, field+".main_uri", s.GetMainUri(), []string{"rtsp", "rtsps"})
 	} else if s.GetKeepMain() {
@@ -158,6 +158,11 @@ func validateURI(faults *InvalidError, field, uri string, schemes []string) {
 	if err != nil {
 		faults.add(field, "is not an address (characters other than letters and digits in it may need %%-escaping)")
 		return
+	}
+	if u.Scheme == "v4l2" {
+		if _, err := address.ParseDevice(uri); err != nil {
+			faults.add(field, "%s", err)
+		}
 	}
 	if u.Scheme == "file" && (u.Host != "" || !strings.HasPrefix(u.Path, "/")) {
 		faults.add(field, "a file's address is file:/// and an absolute path")

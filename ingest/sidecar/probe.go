@@ -16,7 +16,7 @@ func (c *conn) probe(ctx context.Context, m *ingestv1.GetProbe) {
 	want.Loop, want.FullSpeed = false, false
 	d := c.s.cfg.Deadlines
 	r := probe.Run(ctx, probe.Config{
-		Source: source(want, d, nil), Watch: time.Duration(m.GetWatchNs()), FirstFrame: d.FirstKeyframe + d.FirstFrame,
+		Source: c.s.source(want, d, nil), Watch: time.Duration(m.GetWatchNs()), FirstFrame: d.FirstKeyframe + d.FirstFrame,
 	})
 	answer := &ingestv1.Probe{RequestId: m.GetRequestId(), Stage: ingestv1.Stage(r.Stage), Jpeg: r.Picture, FirstFrameNs: int64(r.FirstFrame)}
 	if r.Err != nil {

@@ -34,7 +34,7 @@ func (s *Sidecar) newSecond(e *entry, c ingest.Camera) *second {
 	m := &second{want: c, bus: framebus.New(framebus.Config{Camera: c.Name, Leases: &s.leases})}
 	m.camera = camera.New(camera.Config{
 		Camera: m.settings(), Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: m.bus, Mint: s.mint, Dials: s.dials,
-		Source: func(c ingest.Camera, d camera.Deadlines) ingest.Source { return source(c, d, nil) }, Coded: true, Logger: s.cfg.Logger.With(slog.String("stream", "main")), OnStatus: func(camera.Status) { s.status(e, e.camera.Status()) },
+		Source: func(c ingest.Camera, d camera.Deadlines) ingest.Source { return s.source(c, d, nil) }, Coded: true, Logger: s.cfg.Logger.With(slog.String("stream", "main")), OnStatus: func(camera.Status) { s.status(e, e.camera.Status()) },
 	})
 	return m
 }

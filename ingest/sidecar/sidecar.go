@@ -30,12 +30,14 @@ import (
 	"github.com/vedette/vedette/ingest/clockstep"
 	"github.com/vedette/vedette/ingest/crash"
 	"github.com/vedette/vedette/ingest/decode"
+	"github.com/vedette/vedette/ingest/device"
 	"github.com/vedette/vedette/ingest/file"
 	"github.com/vedette/vedette/ingest/framebus"
 	"github.com/vedette/vedette/ingest/jpegs"
 	"github.com/vedette/vedette/ingest/packetdump"
 	"github.com/vedette/vedette/ingest/rtsp"
 	"github.com/vedette/vedette/ingest/wire"
+	"github.com/vedette/vedette/internal/address"
 	"github.com/vedette/vedette/internal/av"
 )
 
@@ -60,6 +62,8 @@ type Config struct {
 	Clock clockstep.Config
 	// Engine opens decoders by name; nil: libavcodec's.
 	Engine func(name string, cfg av.DecoderConfig) (decode.Engine, error)
+	// Device opens video devices by their path; nil: the kernel's.
+	Device func(path string) (device.Device, error)
 	// CountersEvery is how often counters are sent; 0: 1 s.
 	CountersEvery time.Duration
 	// Worker starts the processes of isolated cameras; nil: every camera shares this one.
@@ -438,7 +442,7 @@ func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64) {
 		e.bus = framebus.New(framebus.Config{Camera: c.Name, Slots: c.Slots, LeaseTime: s.cfg.LeaseTime, Leases: &s.leases})
 		e.camera = camera.New(camera.Config{
 			Camera: c, Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: e.bus, Mint: s.mint,
-			Source: func(c ingest.Camera, d camera.Deadlines) ingest.Source { return source(c, d, &e.tap) }, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
+			Source: func(c ingest.Camera, d camera.Deadlines) ingest.Source { return s.source(c, d, &e.tap) }, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
 			Engine:   s.cfg.Engine,
 			OnStatus: func(st camera.Status) { s.status(e, st) },
 		})
@@ -494,7 +498,7 @@ func (e *entry) run(ctx context.Context) {
 }
 
 // source chooses by the address.
-func source(c ingest.Camera, d camera.Deadlines, tap *packetdump.Tap) ingest.Source {
+func (s *Sidecar) source(c ingest.Camera, d camera.Deadlines, tap *packetdump.Tap) ingest.Source {
 	if err := c.Check(); err != nil {
 		return broken{&ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: err}}
 	}
@@ -503,6 +507,9 @@ func source(c ingest.Camera, d camera.Deadlines, tap *packetdump.Tap) ingest.Sou
 	}
 	if strings.HasPrefix(c.Address, "http") {
 		return jpegs.New(jpegs.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer})
+	}
+	if address.IsDevice(c.Address) {
+		return device.New(device.Config{Camera: c, Open: s.cfg.Device})
 	}
 	return rtsp.New(rtsp.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer, Tap: tap})
 }

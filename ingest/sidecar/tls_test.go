@@ -143,7 +143,7 @@ func TestAnRTSPSCamerasPicturesAreEncryptedOverEveryTransport(t *testing.T) {
 		t.Run(transport.String(), func(t *testing.T) {
 			var mu sync.Mutex
 			var plain [][]byte // what the camera packs
-			datagrams, clear := 0, 0
+			datagrams, naked := 0, 0
 			cam := rtsptest.Start(t, rtsptest.Config{
 				Clip: clip, TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
 				UDP: true, Multicast: transport == ingestv1.Transport_TRANSPORT_MULTICAST,
@@ -162,7 +162,7 @@ func TestAnRTSPSCamerasPicturesAreEncryptedOverEveryTransport(t *testing.T) {
 						datagrams++
 						for _, p := range plain {
 							if bytes.Contains(b, p) {
-								clear++
+								naked++
 							}
 						}
 					}}
@@ -182,8 +182,8 @@ func TestAnRTSPSCamerasPicturesAreEncryptedOverEveryTransport(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if clear > 0 || transport == ingestv1.Transport_TRANSPORT_UDP && datagrams < 20 {
-				t.Errorf("%d of %d datagrams in the clear", clear, datagrams)
+			if naked > 0 || transport == ingestv1.Transport_TRANSPORT_UDP && datagrams < 20 {
+				t.Errorf("%d of %d datagrams in the clear", naked, datagrams)
 			}
 		})
 	}

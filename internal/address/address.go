@@ -16,12 +16,12 @@ func Split(pasted string) (uri, username, password string, err error) {
 	pasted = strings.TrimSpace(pasted)
 	scheme, rest, ok := strings.Cut(pasted, "://")
 	if !ok {
-		if path, isFile := strings.CutPrefix(pasted, "file:"); isFile && path != "" {
+		if path, isFile := strings.CutPrefix(pasted, "file:"); isFile && path != "" || IsDevice(pasted) {
 			return pasted, "", "", nil
 		}
 		return "", "", "", errors.New("the address begins with no scheme: write it whole, such as rtsp://192.168.1.20/stream1")
 	}
-	if scheme = strings.ToLower(scheme); scheme == "file" {
+	if scheme = strings.ToLower(scheme); scheme == "file" || scheme == "v4l2" {
 		return scheme + "://" + rest, "", "", nil
 	}
 	at, err := credentialsEnd(rest)

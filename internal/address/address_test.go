@@ -57,6 +57,44 @@ func TestFillPutsCredentialsBack(t *testing.T) {
 	}
 }
 
+func TestADeviceIsReadWithWhatIsAskedOfIt(t *testing.T) {
+	for uri, want := range map[string]address.Device{
+		"v4l2:/dev/video0":   {Path: "/dev/video0"},
+		"v4l2:///dev/video0": {Path: "/dev/video0"},
+		"v4l2:/dev/v4l/by-id/usb-A%20b?rate=7.5&size=640x480&format=yuyv": {Path: "/dev/v4l/by-id/usb-A b", Width: 640, Height: 480, Rate: 7.5, Format: "yuyv"},
+	} {
+		got, err := address.ParseDevice(uri)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v", uri, got, err)
+		}
+		if kept, _, _, err := address.Split(uri); err != nil || kept != uri {
+			t.Errorf("%s is taken apart: %q, %v", uri, kept, err)
+		}
+	}
+	for _, uri := range []string{
+		"v4l2:", "v4l2:video0", "v4l2:/dev/../etc/passwd", "v4l2:/dev/video0/../sda", "v4l2:/dev/watchdog", "v4l2://host/dev/video0", "/dev/video0",
+		"v4l2:/dev/video0?size=640", "v4l2:/dev/video0?size=0x480", "v4l2:/dev/video0?size=99999x1", "v4l2:/dev/video0?rate=-1", "v4l2:/dev/video0?rate=NaN",
+		"v4l2:/dev/video0?format=mp4", "v4l2:/dev/video0?fps=5", "v4l2:/dev/video0?%zz",
+	} {
+		if d, err := address.ParseDevice(uri); err == nil {
+			t.Errorf("%s is %+v", uri, d)
+		}
+	}
+}
+
+func FuzzParseDevice(f *testing.F) {
+	f.Add("v4l2:/dev/video0?size=1280x720&rate=15&format=mjpeg")
+	f.Fuzz(func(t *testing.T, uri string) {
+		d, err := address.ParseDevice(uri)
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(d.Path, "/dev/v") || strings.Contains(d.Path, "/../") || d.Width < 0 || d.Height < 0 || (d.Width == 0) != (d.Height == 0) || !(d.Rate >= 0 && d.Rate <= 1000) {
+			t.Errorf("%q is %+v", uri, d)
+		}
+	})
+}
+
 func FuzzSplit(f *testing.F) {
 	f.Add("admin", "p@ss:/w#rd?%", "cam:554/live?x=1")
 	f.Add("", "", "[::1]/")

@@ -18,10 +18,12 @@ var imports = map[string][]string{
 	"internal/archtest":    {},
 
 	// Ingest: cameras in, frames and notices out.
-	"ingest": {"api/frame", "api/ingest/v1"},
+	"ingest": {"api/frame", "api/ingest/v1", "internal/address"},
 	// The sidecar starts the processes of isolated cameras, and is their client.
-	"ingest/sidecar": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/unixmsg", "internal/child"},
-	"ingest/...":     {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify", "internal/address"},
+	"ingest/sidecar": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/unixmsg", "internal/child", "internal/address"},
+	// The only one that knows devices of the kernel.
+	"ingest/device": {"ingest", "ingest/bitstream", "internal/address", "internal/av", "internal/v4l2"},
+	"ingest/...":    {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify", "internal/address"},
 
 	// Inference: the vocabulary, then its mechanisms. Frontends see an infer.Inferer, never the repository;
 	// schedulers never see a backend.
@@ -95,6 +97,7 @@ var ownC = map[string]bool{"internal/av": true, "internal/mmap": true, "internal
 var ownUnsafe = map[string]string{
 	"internal/av":               "pointers into libavcodec's pictures",
 	"internal/mmap":             "mapped regions",
+	"internal/v4l2":             "structures of the kernel's",
 	"internal/pixels":           "pointers handed to the pixel kernel",
 	"infer/tensor":              "typed views of a tensor's bytes",
 	"infer/backend/onnxruntime": "tensors over a request's bytes",

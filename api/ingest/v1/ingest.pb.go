@@ -86,7 +86,7 @@ func (Isolation) EnumDescriptor() ([]byte, []int) {
 type Transport int32
 
 const (
-	// TCP first; the address's own habits decide (UDP where TCP is refused).
+	// TCP; where it is refused UDP, and where that is refused multicast.
 	Transport_TRANSPORT_UNSPECIFIED Transport = 0
 	Transport_TRANSPORT_TCP         Transport = 1
 	Transport_TRANSPORT_UDP         Transport = 2
@@ -1443,7 +1443,7 @@ type Camera struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique in the list; opaque to the sidecar. Required.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// rtsp://, rtsps:// or file: address, without user and password. Required.
+	// rtsp://, rtsps://, http://, https://, v4l2: or file: address, without user and password. Required.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// Credentials, any characters; never logged, never sent back.
 	Username  string    `protobuf:"bytes,3,opt,name=username,proto3" json:"username,omitempty"`

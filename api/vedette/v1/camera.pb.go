@@ -129,7 +129,7 @@ func (Isolation) EnumDescriptor() ([]byte, []int) {
 type Transport int32
 
 const (
-	// TCP.
+	// TCP; where the camera refuses it, UDP, and where it refuses that, multicast.
 	Transport_TRANSPORT_UNSPECIFIED Transport = 0
 	// Interleaved in the RTSP connection.
 	Transport_TRANSPORT_TCP Transport = 1
@@ -613,7 +613,8 @@ func (x *PrivacyPoint) GetY() float64 {
 type Source struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where the pictures that are analysed come from, without user or password in it: rtsp:// or rtsps:// (a camera),
-	// http:// or https:// (a camera that sends JPEG after JPEG), or file:///path (a file, or a folder whose files are read by name).
+	// http:// or https:// (a camera that sends JPEG after JPEG), v4l2:/dev/video0 (a video device of the box; ?size=1280x720&rate=15&format=mjpeg
+	// asks for what it delivers), or file:///path (a file, or a folder whose files are read by name).
 	Uri      string `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
 	Username string `protobuf:"bytes,2,opt,name=username,proto3" json:"username,omitempty"`
 	// Written, never read back; left out of an update it stays as it is.
