@@ -26,9 +26,11 @@ def generalised(a, b):
 
 
 @torch.no_grad()
-def assign(boxes, raw, corners, strides, gt, kind, real):
+def assign(boxes, raw, corners, strides, gt, kind, real, square=0.0):
     """Returns, for each cell of each picture, the object it answers for or -1,
-    and its overlap. gt is [B, G, 4], kind [B, G], real marks the filled rows."""
+    and its overlap. gt is [B, G, 4], kind [B, G], real marks the filled rows.
+    Where boxes miss an object, a square of six strides stands in for the cell's,
+    for as much of its overlap as square says."""
     centre = (corners + 0.5) * strides
     x, y = centre[:, 0], centre[:, 1]
     inside = (
@@ -38,7 +40,11 @@ def assign(boxes, raw, corners, strides, gt, kind, real):
     reach = 1.5 * strides[:, 0]
     close = ((x - mid[..., 0:1]).abs() < reach) & ((y - mid[..., 1:2]).abs() < reach)
     may = (inside | close) & real[..., None]
-    iou = overlap(boxes[:, None], gt[:, :, None]) * may
+    iou = overlap(boxes[:, None], gt[:, :, None])
+    if square:
+        fixed = torch.cat([centre - 3 * strides, centre + 3 * strides], 1)
+        iou = torch.maximum(iou, square * overlap(fixed[None, None], gt[:, :, None]))
+    iou = iou * may
     prob = (raw[..., 5:].sigmoid() * raw[..., 4:5].sigmoid()).sqrt()
     p = torch.gather(prob, 2, kind[:, None].expand(-1, prob.shape[1], -1)).transpose(1, 2)
     cost = -torch.log(p + 1e-6) - 3 * torch.log(iou + 1e-6)
@@ -80,4 +86,30 @@ def loss(raw, corners, strides, gt, kind, real, skip, graded=True):
     if graded:
         label = label * won[mine][:, None].clamp(min=0.3)
     cls = F.binary_cross_entropy_with_logits(raw[..., 5:][mine], label, reduction="sum") / n
+    return 5 * box + obj + cls, (float(box), float(obj), float(cls), float(n))
+
+
+BELIEF = 0.4  # how much a teacher's opinion counts beside a label
+
+
+def taught(raw, corners, strides, owner, gt, kind, rows, trust):
+    """The loss of a batch whose cells have their objects already (owner [B, N]; -1: none) and
+    about which a teacher has an opinion: rows [B, N, 1 + classes], its objectness and classes.
+    trust [B] is 1 where the teacher knows such pictures and 0 where only the labels count."""
+    mine = owner >= 0
+    n = mine.sum().clamp(min=1)
+    belief = BELIEF * trust[:, None]
+    seen = rows[..., 0] * rows[..., 1:].max(-1).values
+    obj = F.binary_cross_entropy_with_logits(
+        raw[..., 4], torch.lerp(mine.float(), seen, belief.expand_as(seen)), reduction="sum") / n
+
+    picture, cell = mine.nonzero(as_tuple=True)
+    who = owner[picture, cell]
+    boxes = decode(raw[picture, cell], corners[cell], strides[cell])
+    target = gt[picture, who]
+    box = (1 - generalised(boxes, target)).sum() / n
+    fit = overlap(boxes.detach(), target).clamp(min=0.3)
+    label = F.one_hot(kind[picture, who], raw.shape[2] - 5).float() * fit[:, None]
+    label = torch.lerp(label, rows[picture, cell, 1:], belief[picture])
+    cls = F.binary_cross_entropy_with_logits(raw[picture, cell, 5:], label, reduction="sum") / n
     return 5 * box + obj + cls, (float(box), float(obj), float(cls), float(n))

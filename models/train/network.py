@@ -90,11 +90,12 @@ class Detector(nn.Module):
         return [head(p) for head, p in zip(self.heads, (p3, p4, p5))]
 
     def forward(self, x):
-        rows = []
-        for m in self.maps(x):
-            m = torch.cat([m[:, :4], torch.sigmoid(m[:, 4:])], 1)
-            rows.append(m.flatten(2).permute(0, 2, 1))
-        return torch.cat(rows, 1)
+        return flat(self.maps(x))
+
+
+def flat(maps):
+    """The output's rows from the raw maps."""
+    return rows([torch.cat([m[:, :4], torch.sigmoid(m[:, 4:])], 1) for m in maps])
 
 
 def grid(maps):
@@ -106,6 +107,11 @@ def grid(maps):
         corners.append(torch.stack([x, y], -1).view(-1, 2).float())
         strides.append(torch.full((h * w, 1), float(s)))
     return torch.cat(corners).to(maps[0].device), torch.cat(strides).to(maps[0].device)
+
+
+def cells(side):
+    """The same for a square input of that side."""
+    return grid([torch.empty(1, 1, side // s, side // s) for s in STRIDES])
 
 
 def rows(maps):

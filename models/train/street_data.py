@@ -6,12 +6,16 @@ outside the repository.
 
 import json
 import pathlib
+import subprocess
+import tempfile
 
 import numpy as np
 import torch
 from PIL import Image
 from torch.nn import functional as F
-from torch.utils.data import IterableDataset
+
+import measure
+from network import cells
 
 CLASSES = ("person", "bicycle", "car", "motorcycle", "bus", "truck")
 PAD = 114
@@ -78,6 +82,44 @@ class Films:
         return torch.from_numpy(self.pictures[i]), self.boxes[i].copy()
 
 
+class Clips:
+    """Frames of video clips with what the teacher sees in them for labels."""
+
+    def __init__(self, files, cache, teacher, side=640, sure=0.4):
+        path = pathlib.Path(cache) / "clips.pt"
+        if not path.exists():
+            self.pictures, self.boxes = [], []
+            for file in sorted(files):
+                for picture in frames(file, side):
+                    x, _, r = fit(picture, np.zeros((0, 5), np.float32), side)
+                    with torch.autocast("cpu", dtype=torch.bfloat16):
+                        row = teacher(x[None].float())[0]
+                    corners, strides = (v.numpy() for v in cells(side))
+                    found = measure.detections(row[0].numpy(), corners, strides, sure)
+                    self.pictures.append(picture)
+                    self.boxes.append(np.concatenate([found[:, :4] / r, found[:, 5:]], 1))
+            torch.save((self.pictures, self.boxes), path)
+        self.pictures, self.boxes = torch.load(path)
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def get(self, i):
+        return self.pictures[i], self.boxes[i].copy()
+
+
+def frames(file, side, most=150):
+    """Frames of a clip, five a second and no more than most, spread evenly: uint8 [3, h, w], the long side as given."""
+    probe = ["ffprobe", "-v", "error", "-show_entries", "format=duration", "-of", "csv=p=0", file]
+    seconds = float(subprocess.run(probe, check=True, stdout=subprocess.PIPE).stdout)
+    pictures = f"fps={min(5, most / seconds):.4f},scale={side}:{side}:force_original_aspect_ratio=decrease"
+    with tempfile.TemporaryDirectory() as tmp:
+        subprocess.run(["ffmpeg", "-v", "error", "-threads", "1", "-i", file, "-vf", pictures, f"{tmp}/%05d.png"], check=True)
+        for name in sorted(pathlib.Path(tmp).iterdir()):
+            with Image.open(name) as p:
+                yield torch.from_numpy(np.asarray(p.convert("RGB"))[..., ::-1].transpose(2, 0, 1).copy())
+
+
 def fit(picture, boxes, size):
     """Letterbox at the top left, as the product prepares pictures."""
     _, h, w = picture.shape
@@ -97,40 +139,35 @@ def resize(picture, h, w):
     return x[0].round().byte()
 
 
-class Varied(IterableDataset):
-    """Endless varied samples: float BGR is made later, on the device.
-
-    plain is the share of training, counted from the end, without mosaics:
-    set by the trainer through self.mosaic.
-    """
+class Varied:
+    """Endless variations of the pictures of sets, one of which is drawn by its share for each."""
 
     def __init__(self, sets, shares, size, seed):
-        self.sets, self.shares, self.size, self.seed = sets, np.array(shares) / sum(shares), size, seed
-        self.mosaic = torch.ones(1).share_memory_()  # the trainer turns it to 0 near the end
+        self.sets, self.shares, self.size = sets, np.array(shares) / sum(shares), size
+        self.rng = np.random.default_rng(seed)
+        self.chances = [np.cumsum(wanted(s.boxes)) if len(s) else None for s in sets]
 
-    def __iter__(self):
-        info = torch.utils.data.get_worker_info()
-        rng = np.random.default_rng((self.seed, info.id if info else 0))
-        while True:
-            if rng.random() < 0.6 * float(self.mosaic):
-                yield self.mosaicked(rng)
-            else:
-                yield self.single(rng)
+    def next(self):
+        """A picture uint8 [3, size, size], its boxes, and the set it comes from."""
+        s = self.rng.choice(len(self.sets), p=self.shares)
+        make = self.mosaicked if self.rng.random() < 0.5 else self.single
+        return *make(s), s
 
-    def pick(self, rng):
-        s = self.sets[rng.choice(len(self.sets), p=self.shares)]
-        picture, boxes = s.get(rng.integers(len(s)))
-        if rng.random() < 0.5:
+    def pick(self, s):
+        i = np.searchsorted(self.chances[s], self.rng.random() * self.chances[s][-1])
+        picture, boxes = self.sets[s].get(min(int(i), len(self.sets[s]) - 1))
+        if self.rng.random() < 0.5:
             picture = picture.flip(2)
             boxes[:, [0, 2]] = picture.shape[2] - boxes[:, [2, 0]]
         return picture, boxes
 
-    def place(self, rng, canvas, area, scale, anchor):
+    def place(self, s, canvas, area, scale, anchor):
         """Puts a picture on canvas within area (x0, y0, x1, y1), anchor decides
         which corner of the area it keeps to; returns its boxes there."""
-        picture, boxes = self.pick(rng)
+        picture, boxes = self.pick(s)
         _, h, w = picture.shape
         r = scale * min(self.size / h, self.size / w)
+        rng = self.rng
         stretch = rng.uniform(0.88, 1.14)
         nh, nw = max(int(h * r), 8), max(int(w * r * stretch), 8)
         picture = resize(picture, nh, nw)
@@ -150,34 +187,30 @@ class Varied(IterableDataset):
         left = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
         return boxes[(left > 0.25 * whole) & (left > 16)]
 
-    def single(self, rng):
+    def single(self, s):
         canvas = torch.full((3, self.size, self.size), PAD, dtype=torch.uint8)
-        scale = rng.uniform(0.6, 1.6) if rng.random() < 0.7 else 1.0
+        scale = self.rng.uniform(0.6, 1.6) if self.rng.random() < 0.6 else 1.0
         anchor = (0, 0) if scale == 1.0 else (None, None)
-        return canvas, self.place(rng, canvas, (0, 0, self.size, self.size), scale, anchor)
+        return canvas, self.place(s, canvas, (0, 0, self.size, self.size), scale, anchor)
 
-    def mosaicked(self, rng):
-        s = self.size
-        canvas = torch.full((3, s, s), PAD, dtype=torch.uint8)
-        cx, cy = (int(rng.uniform(0.3, 0.7) * s) for _ in range(2))
+    def mosaicked(self, s):
+        side = self.size
+        canvas = torch.full((3, side, side), PAD, dtype=torch.uint8)
+        cx, cy = (int(self.rng.uniform(0.3, 0.7) * side) for _ in range(2))
         boxes = []
         for area, anchor in (
-            ((0, 0, cx, cy), (1, 1)), ((cx, 0, s, cy), (0, 1)), ((0, cy, cx, s), (1, 0)), ((cx, cy, s, s), (0, 0)),
+            ((0, 0, cx, cy), (1, 1)), ((cx, 0, side, cy), (0, 1)),
+            ((0, cy, cx, side), (1, 0)), ((cx, cy, side, side), (0, 0)),
         ):
-            boxes.append(self.place(rng, canvas, area, rng.uniform(0.4, 1.1), anchor))
+            boxes.append(self.place(s, canvas, area, self.rng.uniform(0.4, 1.1), anchor))
         return canvas, np.concatenate(boxes)
 
 
-def collate(samples):
-    pictures = torch.stack([p for p, _ in samples])
-    most = max(max(len(b) for _, b in samples), 1)
-    gt = torch.zeros(len(samples), most, 4)
-    kind = torch.zeros(len(samples), most, dtype=torch.long)
-    real = torch.zeros(len(samples), most, dtype=torch.bool)
-    for i, (_, b) in enumerate(samples):
-        b = torch.from_numpy(np.asarray(b, np.float32))
-        gt[i, : len(b)], kind[i, : len(b)], real[i, : len(b)] = b[:, :4], b[:, 4].long(), True
-    return pictures, gt, kind, real
+def wanted(boxes, share=0.3):
+    """How often each picture is to be seen: the more, the fewer pictures show a class of it."""
+    has = np.array([[(b[:, 4] == c).any() for c in range(len(CLASSES))] for b in boxes])
+    often = np.maximum(1, np.sqrt(share / np.maximum(has.mean(0), 1e-6)).clip(max=3))
+    return np.where(has.any(1), (has * often).max(1), 1)
 
 
 def colours(x, rng):
@@ -192,3 +225,16 @@ def colours(x, rng):
     noisy = draw(-1, 1) > 0.4
     x = x + torch.randn(x.shape, device=x.device, generator=rng) * draw(0, 9) * noisy
     return x.clamp(0, 255)
+
+
+STREET, RENDERED, CLIPS = range(3)
+
+
+def sets(data, work, render, clips, teacher):
+    """The pictures to learn from, in the order of the constants above, and their shares."""
+    work = pathlib.Path(work)
+    street = Pictures(data, "train", work)
+    films = Films(work / "films", render, range(1000, 1040)) if render else []
+    shots = Clips(clips, work, teacher) if clips else []
+    every = [(street, 0.72), (films, 0.18), (shots, 0.10)]
+    return [s for s, _ in every], [share if len(s) else 0 for s, share in every]

@@ -1,115 +1,63 @@
-"""The street detector's network: about a million parameters, blocks that train
-as three branches and run as one convolution, a neck that goes up and down, and
-the same output as the demo detector's (network.py)."""
-
-import copy
+"""The street detector's network: about a million parameters, plain convolutions with short ways round them, a
+neck that goes up and down, and the same output as the demo detector's (network.py)."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from network import Conv, Head
+from network import Conv, flat, stage
 
 
-class Rep(nn.Module):
-    """3x3 + 1x1 + identity, each normalised; fuse makes one convolution of them."""
+class Head(nn.Module):
+    """Boxes, objectness and classes of one stride, from a convolution of their own each or shared."""
 
-    def __init__(self, cin, cout, stride=1):
+    def __init__(self, cin, width, classes, shared):
         super().__init__()
-        self.stride = stride
-        self.three = Conv(cin, cout, 3, stride, act=False)
-        self.one = Conv(cin, cout, 1, stride, act=False)
-        self.same = nn.BatchNorm2d(cin, eps=1e-3, momentum=0.03) if cin == cout and stride == 1 else None
-        self.whole = None
+        self.box = Conv(cin, width)
+        self.kind = None if shared else Conv(cin, width)
+        self.reg = nn.Conv2d(width, 5, 1)
+        self.cls = nn.Conv2d(width, classes, 1)
+        nn.init.normal_(self.reg.weight, std=0.01)
+        nn.init.constant_(self.cls.bias, -2.0)
+        with torch.no_grad():
+            self.reg.bias.copy_(torch.tensor([0.5, 0.5, 1.0, 1.0, -4.6]))
 
     def forward(self, x):
-        if self.whole is not None:
-            return F.relu(self.whole(x))
-        y = self.three(x) + self.one(x)
-        if self.same is not None:
-            y = y + self.same(x)
-        return F.relu(y)
-
-    def fuse(self):
-        conv = self.three[0]
-        whole = nn.Conv2d(conv.in_channels, conv.out_channels, 3, self.stride, 1)
-        weight, bias = folded(conv.weight, self.three[1])
-        w, b = folded(self.one[0].weight, self.one[1])
-        weight, bias = weight + F.pad(w, [1, 1, 1, 1]), bias + b
-        if self.same is not None:
-            eye = torch.eye(conv.in_channels).view(conv.in_channels, conv.in_channels, 1, 1)
-            w, b = folded(eye, self.same)
-            weight, bias = weight + F.pad(w, [1, 1, 1, 1]), bias + b
-        whole.weight, whole.bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.whole = whole
-        self.three = self.one = self.same = None
-
-
-def folded(weight, norm):
-    """A convolution's weight and bias with the normalisation after it folded in."""
-    k = norm.weight / (norm.running_var + norm.eps).sqrt()
-    return (weight * k.view(-1, 1, 1, 1)).detach(), (norm.bias - norm.running_mean * k).detach()
-
-
-class Part(nn.Module):
-    """Half of the channels go through the blocks, half pass by."""
-
-    def __init__(self, cin, cout, depth):
-        super().__init__()
-        half = cout // 2
-        self.a, self.b = Conv(cin, half, 1), Conv(cin, half, 1)
-        self.body = nn.Sequential(*[Rep(half, half) for _ in range(depth)])
-        self.join = Conv(2 * half, cout, 1)
-
-    def forward(self, x):
-        return self.join(torch.cat([self.body(self.a(x)), self.b(x)], 1))
-
-
-def stage(cin, cout, depth):
-    return nn.Sequential(Rep(cin, cout, 2), Part(cout, cout, depth))
+        b = self.box(x)
+        return torch.cat([self.reg(b), self.cls(b if self.kind is None else self.kind(x))], 1)
 
 
 class StreetDetector(nn.Module):
-    def __init__(self, classes, widths=(16, 32, 60, 104, 176), depths=(1, 2, 2, 2), neck=64, head=48):
+    def __init__(self, classes, widths=(16, 32, 48, 96, 160), depths=(1, 2, 2), necks=(48, 64, 64)):
         super().__init__()
         w0, w1, w2, w3, w4 = widths
+        n3, n4, n5 = self.necks = necks
         self.classes = classes
-        self.stem = Rep(3, w0, 2)
-        self.c2, self.c3 = stage(w0, w1, depths[0]), stage(w1, w2, depths[1])
-        self.c4, self.c5 = stage(w2, w3, depths[2]), stage(w3, w4, depths[3])
-        self.wide = Conv(w4 * 3, w4, 1)
-        self.l5, self.l4, self.l3 = Conv(w4, neck, 1), Conv(w3, neck, 1), Conv(w2, neck, 1)
-        self.up4, self.up3 = Part(2 * neck, neck, 1), Part(2 * neck, neck, 1)
-        self.down3, self.down4 = Conv(neck, neck, 3, 2), Conv(neck, neck, 3, 2)
-        self.out4, self.out5 = Part(2 * neck, neck, 1), Part(2 * neck, neck, 1)
-        self.heads = nn.ModuleList([Head(neck, w, classes) for w in (head - 16, head, head)])
+        self.stem = nn.Sequential(Conv(3, w0, 3, 2), Conv(w0, w1, 3, 2))
+        self.c3, self.c4, self.c5 = (stage(a, b, d) for a, b, d in zip(widths[1:], widths[2:], depths))
+        self.l5, self.l4, self.l3 = Conv(2 * w4, n5, 1), Conv(w3, n4, 1), Conv(w2, n3, 1)
+        self.narrow = Conv(n4, n3, 1)
+        self.up4, self.up3 = Conv(n4, n4), Conv(n3, n3)
+        self.down3, self.down4 = Conv(n3, n4, 3, 2), Conv(n4, n5, 3, 2)
+        self.out4, self.out5 = Conv(n4, n4), Conv(n5, n5)
+        self.heads = nn.ModuleList([Head(n3, 48, classes, True), Head(n4, 48, classes, False), Head(n5, 48, classes, False)])
 
-    def maps(self, x):
-        x = self.c2(self.stem(x * (1 / 128.0) - 1.0))
-        c3 = self.c3(x)
+    def features(self, x):
+        """What the heads of the three strides start from; x is BGR, 0 to 255."""
+        c3 = self.c3(self.stem(x * (1 / 128.0) - 1.0))
         c4 = self.c4(c3)
         c5 = self.c5(c4)
-        pooled = F.max_pool2d(c5, 5, 1, 2)
-        c5 = self.wide(torch.cat([c5, pooled, F.max_pool2d(pooled, 5, 1, 2)], 1))
         up = lambda v: F.interpolate(v, scale_factor=2.0, mode="nearest")
-        p5 = self.l5(c5)
-        p4 = self.up4(torch.cat([up(p5), self.l4(c4)], 1))
-        p3 = self.up3(torch.cat([up(p4), self.l3(c3)], 1))
-        p4 = self.out4(torch.cat([self.down3(p3), p4], 1))
-        p5 = self.out5(torch.cat([self.down4(p4), p5], 1))
-        return [head(p) for head, p in zip(self.heads, (p3, p4, p5))]
+        p5 = self.l5(torch.cat([c5, F.max_pool2d(c5, 5, 1, 2)], 1))
+        p4 = self.up4(self.l4(c4) + up(p5))
+        p3 = self.up3(self.l3(c3) + up(self.narrow(p4)))
+        p4 = self.out4(p4 + self.down3(p3))
+        p5 = self.out5(p5 + self.down4(p4))
+        return p3, p4, p5
+
+    def maps(self, x):
+        """The three raw maps, objectness and classes as logits."""
+        return [head(p) for head, p in zip(self.heads, self.features(x))]
 
     def forward(self, x):
-        rows = []
-        for m in self.maps(x):
-            m = torch.cat([m[:, :4], torch.sigmoid(m[:, 4:])], 1)
-            rows.append(m.flatten(2).permute(0, 2, 1))
-        return torch.cat(rows, 1)
-
-    def fused(self):
-        """A copy for running: the same answers from fewer operations."""
-        net = copy.deepcopy(self).float().cpu().eval()
-        for m in list(net.modules()):
-            if isinstance(m, Rep):
-                m.fuse()
-        return net
+        return flat(self.maps(x))

@@ -1,9 +1,8 @@
-"""Trains the street detector on real pictures; resumable, on CPU or CUDA.
+"""Trains the street detector on real pictures and a teacher's opinion; resumable, on CPU or CUDA.
 
   python3 models/train/train_street.py --data ../shared/data/street --work /tmp/street \
-      --hours 4 --out /tmp/street/model.onnx
-  nice -n 19 … --threads 1     beside other work
-  … --device cuda --batch 64 --workers 12 --hours 0.33 --size 416
+      --teacher ../shared/data/models/yolox_nano.onnx --hours 4 --out /tmp/street/model.onnx
+  … --device cuda --batch 64 --makers 12 --hours 0.33 --size 416 --views 12000
 
 Stop it at any time and start it again with the same --work: it goes on from
 the last checkpoint, and the hours already spent count.
@@ -13,21 +12,21 @@ import argparse
 import copy
 import math
 import pathlib
+import subprocess
+import sys
 import time
 
 import numpy as np
 import torch
-from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torch import nn
 
 import measure
 import street_data
-from loss import loss
-from network import grid, rows
+import street_views
+from loss import taught
+from network import cells, rows
 from onnxfile import export
 from street_network import StreetDetector
-
-CALM = 0.15  # the last share of training: no mosaics, the rate near zero
 
 
 class Mean:
@@ -39,7 +38,7 @@ class Mean:
     @torch.no_grad()
     def follow(self, net):
         self.steps += 1
-        keep = 0.9998 * (1 - math.exp(-self.steps / 2000))
+        keep = 0.999 * (1 - math.exp(-self.steps / 500))
         for a, b in zip(self.net.state_dict().values(), net.state_dict().values()):
             if a.dtype.is_floating_point:
                 a.lerp_(b, 1 - keep)
@@ -47,21 +46,30 @@ class Mean:
                 a.copy_(b)
 
 
+class Hints(nn.Module):
+    """What the student's heads start from, turned to be compared with what the teacher's start from."""
+
+    def __init__(self, widths):
+        super().__init__()
+        self.turn = nn.ModuleList([nn.Conv2d(w, street_views.WIDTH, 1) for w in widths])
+
+    def forward(self, features):
+        return rows([turn(f) for turn, f in zip(self.turn, features)])
+
+
 @torch.no_grad()
 def judge(net, pictures, picks, size, device):
     """AP50 by class over pictures picks, and the same for each of their sources."""
-    net = net.fused().to(device)
+    net.eval()
     judged = {}
-    for i in range(0, len(picks), 16):
+    corners, strides = (v.numpy() for v in cells(size))
+    for i in range(0, len(picks), 8):
         batch, scales = [], []
-        for j in picks[i : i + 16]:
+        for j in picks[i : i + 8]:
             p, boxes, r = street_data.fit(*pictures.get(j), size)
             batch.append(p)
             scales.append((j, boxes))
-        maps = net.maps(torch.stack(batch).to(device).float())
-        corners, strides = (v.cpu().numpy() for v in grid(maps))
-        raw = rows(maps).float()
-        raw = torch.cat([raw[..., :4], raw[..., 4:].sigmoid()], 2).cpu().numpy()
+        raw = net(torch.stack(batch).to(device).float()).cpu().numpy()
         for one, (j, boxes) in zip(raw, scales):
             truth = np.concatenate([boxes, np.ones((len(boxes), 1), np.float32)], 1)
             judged.setdefault(pictures.source(j), []).append((measure.detections(one, corners, strides), truth))
@@ -93,117 +101,165 @@ def plot(path, log):
         f'<text x="{wide - 110}" y="{high - 10}">{far:.0f} steps</text></svg>')
 
 
+def batch(views, picks, dice, device):
+    """Views as tensors; all of them mirrored in half of the cases."""
+    v = views[picks]
+    get = lambda name, kind: torch.from_numpy(v[name].astype(kind)).to(device)
+    x = get("picture", np.uint8).permute(0, 3, 1, 2).float()
+    owner, rows_, hint = get("owner", np.int64), get("rows", np.float32), get("hint", np.uint8)
+    truth, trust = get("truth", np.float32), get("trust", np.float32)
+    if dice.random() < 0.5:
+        side = x.shape[3]
+        x = x.flip(3)
+        order = torch.from_numpy(mirror(side)).to(device)
+        owner, rows_, hint = owner[:, order], rows_[:, order], hint[:, order]
+        truth[..., [0, 2]] = side - truth[..., [2, 0]]
+    light = lambda lo, hi: torch.from_numpy(dice.uniform(lo, hi, (len(x), 1, 1, 1)).astype(np.float32)).to(device)
+    x = (x * light(0.85, 1.15) + light(-15, 15)).contiguous(memory_format=torch.channels_last)
+    return x, owner, rows_, hint, truth[..., :4], truth[..., 4].clamp(min=0).long(), trust
+
+
+def mirror(side):
+    """The order of the cells of a mirrored picture."""
+    order, at = [], 0
+    for s in street_views.STRIDES:
+        n = side // s
+        order.append(at + np.arange(n * n).reshape(n, n)[:, ::-1].ravel())
+        at += n * n
+    return np.concatenate(order)
+
+
+def far(hint, target, weight):
+    """The distance of the student's hints from the teacher's, weighted by cell."""
+    target = target.to(hint.dtype) / street_views.STEPS + street_views.LOW
+    each = (hint - target).square().mean(2).float()
+    return (each * weight).sum() / weight.sum() / 0.19  # their variance
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--data", required=True, help="folder with train.json, val.json and the pictures")
-    p.add_argument("--work", required=True, help="folder for decoded pictures, checkpoints and the log")
+    p.add_argument("--work", required=True, help="folder for decoded pictures, views, checkpoints and the log")
     p.add_argument("--out", required=True, help="the ONNX file to write")
+    p.add_argument("--teacher", required=True, help="YOLOX-nano's ONNX file")
     p.add_argument("--render", help="the built render command: mixes the demo scene in")
+    p.add_argument("--clips", nargs="*", default=[], help="video files whose frames the teacher labels")
     p.add_argument("--hours", type=float, default=4, help="training time over all starts")
     p.add_argument("--size", type=int, default=320, help="side of the input to train at")
     p.add_argument("--ship", type=int, default=416, help="side of the input to judge and export at")
+    p.add_argument("--views", type=int, default=16000, help="the pool of varied pictures")
+    p.add_argument("--makers", type=int, default=1, help="processes that renew it; 0: another one does")
     p.add_argument("--batch", type=int, default=24)
-    p.add_argument("--rate", type=float, default=2e-3)
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--workers", type=int, default=0, help="processes that vary pictures")
+    p.add_argument("--rate", type=float, default=2.5e-3)
+    p.add_argument("--threads", type=int, default=1)
     p.add_argument("--device", default="cpu")
-    p.add_argument("--every", type=float, default=20, help="minutes between checkpoints")
+    p.add_argument("--every", type=float, default=8, help="minutes between checkpoints")
     p.add_argument("--judge", action="store_true", help="only judge the checkpoint on all of val, and export it")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(2)
-    work, device = pathlib.Path(args.work), torch.device(args.device)
+    work = pathlib.Path(args.work)
+    work.mkdir(parents=True, exist_ok=True)
+    makers = []
+    try:
+        if not args.judge:
+            for k in range(args.makers):
+                command = [sys.executable, street_views.__file__, "--data", args.data, "--work", args.work, "--teacher",
+                           args.teacher, "--size", str(args.size), "--views", str(args.views), "--part", str(k), str(args.makers)]
+                command += ["--render", args.render] if args.render else []
+                makers.append(subprocess.Popen(command + ["--clips", *args.clips]))
+        train(args, work, makers)
+    finally:
+        for m in makers:
+            m.kill()
+
+
+def train(args, work, makers):
+    device = torch.device(args.device)
     validation = street_data.Pictures(args.data, "val", work)
     net = StreetDetector(len(street_data.CLASSES))
-    print(f"{sum(q.numel() for q in net.fused().parameters()):,} parameters when fused", flush=True)
+    print(f"{sum(q.numel() for q in net.parameters()):,} parameters", flush=True)
+    hints = Hints(net.necks)
     mean, step, spent = Mean(net), 0, 0.0
-    decayed = [q for q in net.parameters() if q.ndim > 1]
-    plain = [q for q in net.parameters() if q.ndim <= 1]
-    # On CPUs torch 1.13 corrupts memory in strided 1x1 convolutions of this layout.
-    layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
-    net = net.to(device, memory_format=layout)
+    net, hints = (m.to(device, memory_format=torch.channels_last) for m in (net, hints))
     mean.net.to(device)
+    learnt = [*net.parameters(), *hints.parameters()]
     opt = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.03}, {"params": plain, "weight_decay": 0.0}], lr=args.rate)
+        [{"params": [q for q in learnt if q.ndim > 1], "weight_decay": 0.03},
+         {"params": [q for q in learnt if q.ndim <= 1], "weight_decay": 0.0}], lr=args.rate)
     saved, log = work / "checkpoint.pt", work / "progress.csv"
     if saved.exists():
         kept = torch.load(saved, map_location=device)
         net.load_state_dict(kept["net"])
+        hints.load_state_dict(kept["hints"])
         mean.net.load_state_dict(kept["mean"])
         opt.load_state_dict(kept["opt"])
         step, spent, mean.steps = kept["step"], kept["spent"], kept["mean_steps"]
         print(f"goes on from step {step}, {spent / 3600:.2f} h", flush=True)
     elif args.judge:
         raise SystemExit(f"no checkpoint in {work}")
+    finish = lambda: (table(judge(mean.net, validation, range(len(validation)), args.ship, device)),
+                      export(copy.deepcopy(mean.net).cpu(), pathlib.Path(args.out), args.ship))
     if args.judge:
-        table(judge(mean.net, validation, range(len(validation)), args.ship, device))
-        export(mean.net.fused(), pathlib.Path(args.out), args.ship)
+        finish()
         return
 
-    sets, shares = [street_data.Pictures(args.data, "train", work)], [1.0]
-    if args.render:
-        sets.append(street_data.Films(work / "films", args.render, range(1000, 1040)))
-        shares.append(0.12)
-    varied = street_data.Varied(sets, shares, args.size, seed=step + 1)
-    loader = DataLoader(varied, args.batch, num_workers=args.workers, collate_fn=street_data.collate,
-                        pin_memory=device.type == "cuda", persistent_workers=args.workers > 0)
+    views = street_views.pool(args.work, args.size, args.views)
+    while (views["ready"].sum()) < min(2000, args.views / 2):
+        if any(m.poll() is not None for m in makers):
+            raise SystemExit("a maker of views ended: see above")
+        time.sleep(5)
     if not log.exists():
         log.write_text("step,loss,ap50\n")
     small = [i for i in range(len(validation)) if validation.source(i) == "highway"][::4]
-    chance = torch.Generator(device=device).manual_seed(step + 1)
     dice = np.random.default_rng(step + 1)
-    half = device.type == "cuda"
-    scaler = torch.cuda.amp.GradScaler(enabled=half)
-    begun, since, total = time.time(), time.time(), 0.0
-    before, first, seen = spent, step, 0
-    for pictures, gt, kind, real in loader:
+    corners, strides = (v.to(device) for v in cells(args.size))
+    half = torch.float16 if device.type == "cuda" else torch.bfloat16
+    scaler = torch.cuda.amp.GradScaler(enabled=device.type == "cuda")
+    begun, since, total, seen, before, first = time.time(), time.time(), 0.0, 0, spent, step
+    ready = np.flatnonzero(views["ready"])
+    while True:
         spent = before + time.time() - begun
         past = min(spent / (3600 * args.hours), 1)
-        if past > 1 - CALM:
-            varied.mosaic.zero_()
-        rate = args.rate * min((step + 1) / 500, 1) * (0.5 + 0.5 * math.cos(math.pi * past)) + 1e-5
+        rate = args.rate * min((step + 1) / 300, 1) * (0.5 + 0.5 * math.cos(math.pi * past)) + 1e-5
         for group in opt.param_groups:
             group["lr"] = rate
-        x = street_data.colours(pictures.to(device, non_blocking=True).float(), chance)
-        side = args.size if past > 1 - CALM / 3 else args.size + 32 * int(dice.integers(-2, 3))
-        if side != args.size:
-            x = F.interpolate(x, (side, side), mode="bilinear", align_corners=False)
-            gt = gt * (side / args.size)
-        x = x.contiguous(memory_format=layout)
-        gt, kind, real = gt.to(device), kind.to(device), real.to(device)
+        x, owner, told, hint, gt, kind, trust = batch(views, dice.choice(ready, args.batch), dice, device)
         net.train()
-        with torch.autocast(device.type, dtype=torch.float16 if half else torch.bfloat16, enabled=half):
-            maps = net.maps(x)
-        corners, strides = grid(maps)
-        cost, parts = loss(rows(maps).float(), corners, strides, gt, kind, real, gt.new_zeros(len(gt), 1, 4))
+        with torch.autocast(device.type, dtype=half):
+            features = net.features(x)
+            raw = rows([h(f) for h, f in zip(net.heads, features)])
+            mine = hints(features)
+        cost, parts = taught(raw.float(), corners, strides, owner, gt, kind, told, trust)
+        like = far(mine, hint, 0.3 + (owner >= 0) + told[..., 0] * told[..., 1:].max(-1).values)
         opt.zero_grad(set_to_none=True)
-        scaler.scale(cost).backward()
+        scaler.scale(cost + (0.5 + 4 * (1 - past)) * like).backward()
         scaler.unscale_(opt)
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0)
+        torch.nn.utils.clip_grad_norm_(learnt, 10.0)
         scaler.step(opt)
         scaler.update()
         mean.follow(net)
         step, seen, total = step + 1, seen + 1, total + float(cost.detach())
         if step % 100 == 0:
+            ready = np.flatnonzero(views["ready"])
             pace = (time.time() - begun) / (step - first)
-            print(f"step {step} {past:.1%} loss {total / seen:.3f} box {parts[0]:.3f} obj {parts[1]:.3f} "
-                  f"cls {parts[2]:.3f} rate {rate:.1e} {pace:.2f} s/step", flush=True)
+            print(f"step {step} {past:.1%} loss {total / seen:.3f} box {parts[0]:.3f} obj {parts[1]:.3f} cls {parts[2]:.3f} "
+                  f"cells {parts[3]:.0f} hint {float(like):.3f} rate {rate:.1e} {pace:.2f} s/step, {len(ready)} views", flush=True)
         done = past >= 1
         if done or time.time() - since > 60 * args.every:
+            state = {"net": net.state_dict(), "hints": hints.state_dict(), "mean": mean.net.state_dict(),
+                     "opt": opt.state_dict(), "step": step, "spent": spent, "mean_steps": mean.steps}
+            torch.save(state, saved.with_suffix(".new"))
+            saved.with_suffix(".new").replace(saved)
             result = judge(mean.net, validation, small, args.ship, device)
             table(result)
             with log.open("a") as f:
                 f.write(f"{step},{total / max(seen, 1):.4f},{np.nanmean(result['highway']):.4f}\n")
             total, seen, since = 0.0, 0, time.time()
-            state = {"net": net.state_dict(), "mean": mean.net.state_dict(), "opt": opt.state_dict(),
-                     "step": step, "spent": spent, "mean_steps": mean.steps}
-            torch.save(state, saved.with_suffix(".new"))
-            saved.with_suffix(".new").replace(saved)
             plot(work / "progress.svg", log)
         if done:
             break
-    table(judge(mean.net, validation, range(len(validation)), args.ship, device))
-    export(mean.net.fused(), pathlib.Path(args.out), args.ship)
+    finish()
 
 
 if __name__ == "__main__":
