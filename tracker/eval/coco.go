@@ -142,9 +142,16 @@ func (a *Annotations) ReadDetections(r io.Reader) ([][]Row, error) {
 }
 
 // DetectClasses scores detections class by class: a row for each category that is annotated, and a last row "all", the
-// mean of them. dets has one list a picture; pick chooses pictures, nil is all.
-func (a *Annotations) DetectClasses(dets [][]Row, pick func(*Image) bool) []DetectFigures {
+// mean of them, but for the false alarms, which are those of all classes. dets has one list a picture; alarm is the score
+// from which a detection is a false alarm where nothing is annotated; pick chooses pictures, nil is all.
+func (a *Annotations) DetectClasses(dets [][]Row, alarm float64, pick func(*Image) bool) []DetectFigures {
 	var all []DetectFigures
+	var whole []Picture
+	for i := range a.Images {
+		if pick == nil || pick(&a.Images[i]) {
+			whole = append(whole, Picture{Dets: dets[i], Empty: len(a.Images[i].Boxes) == 0})
+		}
+	}
 	for _, c := range a.Categories {
 		of := func(rows []Row) []Row {
 			var some []Row
@@ -159,14 +166,16 @@ func (a *Annotations) DetectClasses(dets [][]Row, pick func(*Image) bool) []Dete
 		var pictures []Picture
 		for i := range a.Images {
 			if pick == nil || pick(&a.Images[i]) {
-				pictures = append(pictures, Picture{GT: of(a.Images[i].Boxes), Dets: of(dets[i])})
+				pictures = append(pictures, Picture{GT: of(a.Images[i].Boxes), Dets: of(dets[i]), Empty: len(a.Images[i].Boxes) == 0})
 			}
 		}
-		if f := Detect(c.Name, pictures); f.Boxes > 0 {
+		if f := Detect(c.Name, pictures, alarm); f.Boxes > 0 {
 			all = append(all, f)
 		}
 	}
-	return append(all, meanFigures("all", all))
+	f := meanFigures("all", all)
+	f.Alarms = alarms(whole, alarm)
+	return append(all, f)
 }
 
 // Sources lists the sources of the pictures, sorted.

@@ -32,7 +32,7 @@ func TestClassesAreScoredEachAndTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := ""
-	for _, f := range a.DetectClasses(dets, nil) {
+	for _, f := range a.DetectClasses(dets, 0.6, nil) {
 		got += fmt.Sprintf("%s %.2f %d %d; ", f.Name, f.AP50, f.Boxes, f.Dets)
 	}
 	// Recall of cars reaches 1/2: 51 of 101 steps.
@@ -40,12 +40,45 @@ func TestClassesAreScoredEachAndTogether(t *testing.T) {
 	if want := fmt.Sprintf("person 100.00 1 2; car %.2f 2 2; all %.2f 3 4; ", car, (100+car)/2); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	field := a.DetectClasses(dets, func(im *eval.Image) bool { return im.Source == "field" })
+	field := a.DetectClasses(dets, 0.6, func(im *eval.Image) bool { return im.Source == "field" })
 	if len(field) != 2 || field[0].Name != "car" || field[1].AP50 != 0 || math.Signbit(field[1].AP50) {
 		t.Errorf("in the field %+v", field)
 	}
 	if s := strings.Join(a.Sources(), " "); s != "field street" {
 		t.Errorf("sources %s", s)
+	}
+}
+
+// Two of three pictures show nothing of any class: what is seen there with enough confidence is counted, by class and
+// altogether, a class that is annotated nowhere among them.
+func TestFalseAlarmsAreCountedWhereNothingIs(t *testing.T) {
+	a, err := eval.ReadAnnotations(strings.NewReader(`{"categories": [{"id": 1, "name": "person"}, {"id": 3, "name": "car"}, {"id": 9, "name": "boat"}],
+		"images": [{"id": 1, "file_name": "a.jpg", "source": "x"}, {"id": 2, "file_name": "b.jpg", "source": "x"}, {"id": 3, "file_name": "c.jpg", "source": "y"}],
+		"annotations": [{"id": 1, "image_id": 3, "category_id": 1, "bbox": [0, 0, 100, 100]}, {"id": 2, "image_id": 3, "category_id": 3, "bbox": [0, 0, 100, 100]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dets, err := a.ReadDetections(strings.NewReader(`[
+		{"image_id": 1, "category_id": 1, "bbox": [0, 0, 50, 50], "score": 0.6},
+		{"image_id": 1, "category_id": 1, "bbox": [60, 0, 50, 50], "score": 0.59},
+		{"image_id": 1, "category_id": 9, "bbox": [0, 0, 50, 50], "score": 0.9},
+		{"image_id": 2, "category_id": 1, "bbox": [0, 0, 50, 50], "score": 0.9},
+		{"image_id": 3, "category_id": 3, "bbox": [200, 0, 50, 50], "score": 0.9}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(pick func(*eval.Image) bool) (s string) {
+		for _, f := range a.DetectClasses(dets, 0.6, pick) {
+			s += fmt.Sprintf("%s %.0f; ", f.Name, f.Alarms)
+		}
+		return s
+	}
+	// Two people and a boat on two pictures, of which there are five a second.
+	if got, want := told(nil), "person 18000; car 0; all 27000; "; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := told(func(im *eval.Image) bool { return im.Source == "y" }), "person -1; car -1; all -1; "; got != want {
+		t.Errorf("where every picture shows something: %s, want %s", got, want)
 	}
 }
 
@@ -96,7 +129,7 @@ func FuzzAnnotations(f *testing.F) {
 				}
 			}
 		}
-		for _, c := range a.DetectClasses(dets, nil) {
+		for _, c := range a.DetectClasses(dets, 0.6, nil) {
 			if math.IsNaN(c.AP) || c.AP > 100+1e-9 {
 				t.Errorf("%+v", c)
 			}

@@ -19,7 +19,12 @@ type DetectFigures struct {
 	AR     float64 `json:"AR100"`
 	Boxes  int     `json:"boxes"` // annotated and scored
 	Dets   int     `json:"detections"`
+	// Alarms are the detections an hour on pictures that show nothing, at AlarmRate; -1 where none is such a picture.
+	Alarms float64 `json:"alarms_per_hour"`
 }
+
+// AlarmRate is how many pictures a second an hour of false alarms is reckoned with: what a camera is analysed at.
+const AlarmRate = 5
 
 const (
 	overlaps      = 10  // thresholds of overlap
@@ -34,6 +39,7 @@ const (
 // compared must come in pairs of the same length.
 type Picture struct {
 	GT, Dets []Row
+	Empty    bool // nothing is annotated here, of whatever class
 }
 
 // Pictures pairs an annotation with detections, frame by frame, over the
@@ -42,7 +48,7 @@ func Pictures(gt, dets []Row) []Picture {
 	g, d := byFrame(gt), byFrame(dets)
 	pictures := make([]Picture, len(g))
 	for i := range g {
-		pictures[i].GT = g[i]
+		pictures[i].GT, pictures[i].Empty = g[i], len(g[i]) == 0
 		if i < len(d) {
 			pictures[i].Dets = d[i]
 		}
@@ -52,8 +58,9 @@ func Pictures(gt, dets []Row) []Picture {
 
 // Detect computes average precision as COCO defines it. Annotations that
 // MOTChallenge does not score are neither asked for nor counted as wrong.
-// Classes are not compared: give it one class at a time.
-func Detect(name string, pictures []Picture) DetectFigures {
+// Classes are not compared: give it one class at a time. On pictures that show nothing, detections of at least the score
+// alarm are false alarms.
+func Detect(name string, pictures []Picture, alarm float64) DetectFigures {
 	all := evaluateArea(pictures, 0, unboundedArea)
 	f := DetectFigures{
 		Name: name, AP: all.mean(), AP50: all.precision(0), AP75: all.precision(5), AR: all.meanRecall(),
@@ -61,11 +68,32 @@ func Detect(name string, pictures []Picture) DetectFigures {
 		Medium: evaluateArea(pictures, smallArea, mediumArea).mean(),
 		Large:  evaluateArea(pictures, mediumArea, unboundedArea).mean(),
 		Boxes:  all.wanted,
+		Alarms: alarms(pictures, alarm),
 	}
 	for i := range pictures {
 		f.Dets += len(pictures[i].Dets)
 	}
 	return f
+}
+
+// alarms is how many detections of at least score there are an hour on pictures that show nothing; -1 without such.
+func alarms(pictures []Picture, score float64) float64 {
+	n, empty := 0, 0
+	for i := range pictures {
+		if !pictures[i].Empty {
+			continue
+		}
+		empty++
+		for _, d := range pictures[i].Dets {
+			if d.Score >= score {
+				n++
+			}
+		}
+	}
+	if empty == 0 {
+		return -1
+	}
+	return float64(n) / float64(empty) * AlarmRate * 3600
 }
 
 // judged is a detection after matching at every overlap.

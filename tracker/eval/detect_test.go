@@ -41,7 +41,7 @@ func TestAveragePrecision(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			f := eval.Detect("", eval.Pictures(gt, c.dets))
+			f := eval.Detect("", eval.Pictures(gt, c.dets), 0.6)
 			if math.Abs(f.AP50-c.ap50) > 1e-9 {
 				t.Errorf("AP50 = %.4f, want %.4f", f.AP50, c.ap50)
 			}
@@ -56,7 +56,7 @@ func TestAveragePrecision(t *testing.T) {
 // and on every third frame, at 89.7 and 26.9.
 func TestAveragePrecisionOfARealDetector(t *testing.T) {
 	dir := filepath.Join(sharedData(t), "mot", "vtest-480x360")
-	f := eval.Detect("vtest", eval.Pictures(rows(t, dir, "gt.txt"), rows(t, dir, "det_yolox_0.7.txt")))
+	f := eval.Detect("vtest", eval.Pictures(rows(t, dir, "gt.txt"), rows(t, dir, "det_yolox_0.7.txt")), 0.6)
 	if math.Abs(f.AP50-89.7) > 0.6 || math.Abs(f.AP75-26.9) > 0.6 {
 		t.Errorf("AP50 %.2f AP75 %.2f, want about 89.7 and 26.9", f.AP50, f.AP75)
 	}

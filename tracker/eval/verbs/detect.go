@@ -50,6 +50,8 @@ type Detect struct {
 	Pictures string `type:"path" help:"Folder of the annotated pictures; by default the one GT lies in, or img1 beside it." placeholder:"DIR"`
 	Out      string `help:"Also write the detections, in COCO's format." placeholder:"FILE"`
 	Class    int    `help:"Class of the detector that a file of MOTChallenge's format is about." default:"0" placeholder:"N"`
+	// ByteTrack follows nothing that never had this score.
+	AlarmScore float64 `help:"Score from which a detection where nothing is annotated counts as a false alarm (${default}: what the shipped tracker asks for)." default:"0.6" placeholder:"S"`
 	server
 
 	GT  string `arg:"" help:"Annotations: frame,id,x,y,width,height,scored,class,visibility, or a .json of COCO's format."`
@@ -89,7 +91,7 @@ func (v *Detect) figures(ctx context.Context) ([]eval.DetectFigures, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, eval.Thin(dets, v.Every)))}, nil
+		return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, eval.Thin(dets, v.Every)), v.AlarmScore)}, nil
 	}
 	dir := v.Pictures
 	if dir == "" {
@@ -116,7 +118,7 @@ func (v *Detect) figures(ctx context.Context) ([]eval.DetectFigures, error) {
 			}
 		}
 	}
-	return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, dets))}, nil
+	return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, dets), v.AlarmScore)}, nil
 }
 
 // coco scores pictures of several classes: a table of all of them, and of each source where the file tells sources.
@@ -147,10 +149,10 @@ func (v *Detect) coco(ctx context.Context) ([]eval.DetectFigures, error) {
 			return nil, err
 		}
 	}
-	figures := a.DetectClasses(dets, nil)
+	figures := a.DetectClasses(dets, v.AlarmScore, nil)
 	if sources := a.Sources(); len(sources) > 1 {
 		for _, source := range sources {
-			for _, f := range a.DetectClasses(dets, func(im *eval.Image) bool { return im.Source == source }) {
+			for _, f := range a.DetectClasses(dets, v.AlarmScore, func(im *eval.Image) bool { return im.Source == source }) {
 				f.Name = source + "/" + f.Name
 				figures = append(figures, f)
 			}
@@ -263,10 +265,14 @@ func writeDetectTable(w io.Writer, figures []eval.DetectFigures) error {
 		width = max(width, len(figures[i].Name))
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%-*s %7s %7s %7s %7s %7s %7s %7s %7s %10s\n", width, "SEQUENCE", "AP", "AP50", "AP75", "APs", "APm", "APl", "AR100", "BOXES", "DETECTIONS")
+	fmt.Fprintf(&text, "%-*s %7s %7s %7s %7s %7s %7s %7s %7s %10s %8s\n", width, "SEQUENCE", "AP", "AP50", "AP75", "APs", "APm", "APl", "AR100", "BOXES", "DETECTIONS", "ALARMS/H")
 	for _, f := range figures {
-		fmt.Fprintf(&text, "%-*s %7.3f %7.3f %7.3f %7.3f %7.3f %7.3f %7.3f %7d %10d\n",
-			width, f.Name, f.AP, f.AP50, f.AP75, f.Small, f.Medium, f.Large, f.AR, f.Boxes, f.Dets)
+		alarms := "-"
+		if f.Alarms >= 0 {
+			alarms = fmt.Sprintf("%.0f", f.Alarms)
+		}
+		fmt.Fprintf(&text, "%-*s %7.3f %7.3f %7.3f %7.3f %7.3f %7.3f %7.3f %7d %10d %8s\n",
+			width, f.Name, f.AP, f.AP50, f.AP75, f.Small, f.Medium, f.Large, f.AR, f.Boxes, f.Dets, alarms)
 	}
 	_, err := io.WriteString(w, text.String())
 	return err

@@ -163,7 +163,7 @@ func TestDetectScoresPerfectDetections(t *testing.T) {
 	if err := detect.Run(t.Context(), &out); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Fields(out.String()); len(got) != 20 || got[11] != "100.000" {
+	if got := strings.Fields(out.String()); len(got) != 22 || got[12] != "100.000" {
 		t.Errorf("detect prints\n%s", out.String())
 	}
 }
