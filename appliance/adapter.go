@@ -37,13 +37,7 @@ func wanted(desired []cameras.Desired) []pipeline.Camera {
 		if around := d.Camera.GetRecording().GetClip().AsDuration(); around > 0 {
 			c.Ingest.PreRollBytes = max(standardPreRoll, int64(around.Seconds()*clipRate))
 		}
-		for _, m := range d.Camera.GetPrivacyMasks() {
-			mask := &ingestv1.PrivacyMask{}
-			for _, p := range m.GetPoints() {
-				mask.Points = append(mask.Points, &ingestv1.Point{X: p.GetX(), Y: p.GetY()})
-			}
-			c.Ingest.PrivacyMasks = append(c.Ingest.PrivacyMasks, mask)
-		}
+		c.Ingest.PrivacyMasks = areas(d.Camera.GetPrivacyMasks())
 		if a.GetEveryFrame() {
 			c.Ingest.Slots = everyFrameSlots
 		}
@@ -80,7 +74,20 @@ func motionGate(g *vedettev1.MotionGate) *ingestv1.MotionGate {
 	}
 	return &ingestv1.MotionGate{
 		Threshold: g.GetThreshold(), HoldNs: int64(g.GetHold().AsDuration()), RecheckNs: int64(g.GetRecheck().AsDuration()),
+		Ignore: areas(g.GetIgnore()),
 	}
+}
+
+func areas(masks []*vedettev1.PrivacyMask) []*ingestv1.PrivacyMask {
+	var list []*ingestv1.PrivacyMask
+	for _, m := range masks {
+		area := &ingestv1.PrivacyMask{}
+		for _, p := range m.GetPoints() {
+			area.Points = append(area.Points, &ingestv1.Point{X: p.GetX(), Y: p.GetY()})
+		}
+		list = append(list, area)
+	}
+	return list
 }
 
 // everyFrameSlots lets four frames be in flight while others wait and one is written.

@@ -66,7 +66,10 @@ func TestRegistrationsAreTranslatedForTheSidecars(t *testing.T) {
 			Source: &vedettev1.Source{Uri: "rtsp://camera/", Username: "u", Transport: vedettev1.Transport_TRANSPORT_UDP},
 			Analysis: &vedettev1.Analysis{
 				Fps: 5, Pipeline: "nano", StalenessBudget: durationpb.New(1e9), Priority: vedettev1.Priority_PRIORITY_LOW,
-				MotionGate: &vedettev1.MotionGate{Threshold: 0.01, Hold: durationpb.New(3e9), Recheck: durationpb.New(4e9)},
+				MotionGate: &vedettev1.MotionGate{
+					Threshold: 0.01, Hold: durationpb.New(3e9), Recheck: durationpb.New(4e9),
+					Ignore: []*vedettev1.PrivacyMask{{Points: []*vedettev1.PrivacyPoint{{X: 0.5}, {Y: 1}, {X: 1, Y: 1}}}},
+				},
 			},
 			CreateTime: timestamppb.New(time.Unix(77, 0)),
 		}},
@@ -77,7 +80,9 @@ func TestRegistrationsAreTranslatedForTheSidecars(t *testing.T) {
 			UID: "u1", Since: time.Unix(77, 0).UTC(), Analysing: pipeline.Analysing{Pipeline: "nano", Staleness: 1e9, Priority: -1},
 			Ingest: &ingestv1.Camera{
 				Name: "door", Address: "rtsp://camera/", Username: "u", Password: "p", Transport: ingestv1.Transport_TRANSPORT_UDP, AnalysisRate: 5,
-				MotionGate: &ingestv1.MotionGate{Threshold: 0.01, HoldNs: 3e9, RecheckNs: 4e9},
+				MotionGate: &ingestv1.MotionGate{
+					Threshold: 0.01, HoldNs: 3e9, RecheckNs: 4e9, Ignore: []*ingestv1.PrivacyMask{{Points: []*ingestv1.Point{{X: 0.5}, {Y: 1}, {X: 1, Y: 1}}}},
+				},
 			},
 		},
 		{

@@ -241,6 +241,9 @@ func TestEveryFaultOfARegistrationIsReported(t *testing.T) {
 		{"a mask without area, and one outside", "door", func(c *vedettev1.Camera) {
 			c.PrivacyMasks = []*vedettev1.PrivacyMask{{Points: make([]*vedettev1.PrivacyPoint, 2)}, {Points: []*vedettev1.PrivacyPoint{{X: 0}, {X: 1}, {X: 2, Y: math.NaN()}}}}
 		}, []string{"camera.privacy_masks[0]", "camera.privacy_masks[1].points[2]"}},
+		{"motion masked by no area", "door", func(c *vedettev1.Camera) {
+			c.Analysis = &vedettev1.Analysis{MotionGate: &vedettev1.MotionGate{Ignore: []*vedettev1.PrivacyMask{{Points: make([]*vedettev1.PrivacyPoint, 2)}}}}
+		}, []string{"camera.analysis.motion_gate.ignore[0]"}},
 		{"several at once", "", func(c *vedettev1.Camera) {
 			c.Source.Uri, c.DisplayName, c.Labels, c.Analysis.Fps = "ftp://camera", long, map[string]string{"": "x"}, 1e9
 		}, []string{"camera.display_name", "camera.labels", "camera.source.uri", "camera.analysis.fps"}},

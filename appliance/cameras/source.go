@@ -178,13 +178,13 @@ func validateURI(faults *InvalidError, field, uri string, schemes []string) {
 	}
 }
 
-func validateMasks(faults *InvalidError, masks []*vedettev1.PrivacyMask) {
+func validateMasks(faults *InvalidError, list string, masks []*vedettev1.PrivacyMask) {
 	if len(masks) > maxMasks {
-		faults.add("camera.privacy_masks", "%d masks, at most %d", len(masks), maxMasks)
+		faults.add(list, "%d masks, at most %d", len(masks), maxMasks)
 		return
 	}
 	for i, m := range masks {
-		field := "camera.privacy_masks[" + strconv.Itoa(i) + "]"
+		field := list + "[" + strconv.Itoa(i) + "]"
 		if n := len(m.GetPoints()); n < 3 || n > maxPoints {
 			faults.add(field, "%d points: 3 to %d make an area", n, maxPoints)
 			continue

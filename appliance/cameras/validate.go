@@ -70,7 +70,7 @@ func validate(id string, c *vedettev1.Camera, password string) error {
 		faults.add("camera.desired_state", "%d is no such state", c.GetDesiredState())
 	}
 	validateSource(faults, "camera.source", c.GetSource(), password)
-	validateMasks(faults, c.GetPrivacyMasks())
+	validateMasks(faults, "camera.privacy_masks", c.GetPrivacyMasks())
 	validateAnalysis(faults, c.GetAnalysis())
 	validateRecording(faults, c.GetRecording())
 	if len(faults.Violations) > 0 {
@@ -105,6 +105,7 @@ func validateRecording(faults *InvalidError, r *vedettev1.Recording) {
 const maxGateTime = time.Hour
 
 func validateGate(faults *InvalidError, g *vedettev1.MotionGate) {
+	validateMasks(faults, "camera.analysis.motion_gate.ignore", g.GetIgnore())
 	if t := g.GetThreshold(); !(t >= 0 && t <= 1) {
 		faults.add("camera.analysis.motion_gate.threshold", "%v is not within 0 (the standard one) and 1", t)
 	}

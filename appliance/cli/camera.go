@@ -55,6 +55,7 @@ type cameraSettings struct {
 	Clip         *time.Duration `help:"Video kept before and after each event of a zone or line, such as 5s; 0s: none."`
 	Priority     *string        `enum:"low,normal,high" help:"low, normal or high: who keeps its analysis when the box has too much to do."`
 	MotionGate   *bool          `negatable:"" help:"Hold back frames in which nothing moves."`
+	MotionIgnore []string       `placeholder:"X,Y_X,Y_X,Y" sep:";" help:"Area whose motion does not count, as for --privacy-mask; with --motion-gate."`
 	Decoders     []string       `placeholder:"NAME" help:"Decoders in order of preference: auto, software, nvdec, vaapi, v4l2, drm, qsv, vulkan."`
 	Isolation    *string        `enum:"shared,camera" help:"camera: a process of its own."`
 }
@@ -98,11 +99,18 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 		set(true, "source.tls", func() { c.Source.Tls = tls })
 	}
 	if s.PrivacyMask != nil {
-		masks, err := privacyMasks(s.PrivacyMask)
+		masks, err := polygons("--privacy-mask", s.PrivacyMask)
 		if err != nil {
 			return nil, err
 		}
 		set(true, "privacy_masks", func() { c.PrivacyMasks = masks })
+	}
+	ignore, err := polygons("--motion-ignore", s.MotionIgnore)
+	if err != nil {
+		return nil, err
+	}
+	if ignore != nil && (s.MotionGate == nil || !*s.MotionGate) {
+		return nil, errors.New("--motion-ignore is a part of the motion gate: give --motion-gate too")
 	}
 	set(s.DisplayName != nil, "display_name", func() { c.DisplayName = *s.DisplayName })
 	set(s.FPS != nil, "analysis.fps", func() { c.Analysis.Fps = *s.FPS })
@@ -119,7 +127,7 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 	})
 	set(s.MotionGate != nil, "analysis.motion_gate", func() {
 		if c.Analysis.MotionGate = nil; *s.MotionGate {
-			c.Analysis.MotionGate = &vedettev1.MotionGate{}
+			c.Analysis.MotionGate = &vedettev1.MotionGate{Ignore: ignore}
 		}
 	})
 	set(len(s.Decoders) > 0, "source.decoders", func() { c.Source.Decoders = s.Decoders })
@@ -145,8 +153,8 @@ func (s *cameraSettings) tls() (*vedettev1.CameraTls, error) {
 	return tls, nil
 }
 
-// privacyMasks reads polygons such as 0,0_0.5,0_0.5,1.
-func privacyMasks(texts []string) ([]*vedettev1.PrivacyMask, error) {
+// polygons reads areas such as 0,0_0.5,0_0.5,1.
+func polygons(flag string, texts []string) ([]*vedettev1.PrivacyMask, error) {
 	var masks []*vedettev1.PrivacyMask
 	for _, text := range texts {
 		if text == "" {
@@ -158,7 +166,7 @@ func privacyMasks(texts []string) ([]*vedettev1.PrivacyMask, error) {
 			px, errX := strconv.ParseFloat(x, 64)
 			py, errY := strconv.ParseFloat(y, 64)
 			if !ok || errX != nil || errY != nil {
-				return nil, fmt.Errorf("--privacy-mask: %q is no corner: write X,Y from 0 to 1, such as 0.25,0.5", corner)
+				return nil, fmt.Errorf("%s: %q is no corner: write X,Y from 0 to 1, such as 0.25,0.5", flag, corner)
 			}
 			mask.Points = append(mask.Points, &vedettev1.PrivacyPoint{X: px, Y: py})
 		}

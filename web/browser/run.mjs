@@ -439,6 +439,48 @@ try {
       receiver.close();
     }
   });
+  await check("a privacy mask and a motion mask are drawn, by keyboard and by mouse, hold, and are removed", async () => {
+    const street = async () => (await fetch(`${appliance.url}/v1/cameras/street`)).json();
+    await open("#/zones/street", ".drawing");
+    await page.getByRole("button", { name: "Draw a privacy mask" }).focus();
+    await page.keyboard.press("Enter");
+    for (const key of ["Space", ...Array(4).fill("Shift+ArrowRight"), "Space", ...Array(4).fill("Shift+ArrowDown"), "Space", ...Array(4).fill("Shift+ArrowLeft"), "Space", "Enter"]) await page.keyboard.press(key);
+    await page.locator(".shapes li", { hasText: "privacy-1" }).waitFor(patience);
+    await page.getByRole("button", { name: "Draw a motion mask" }).click();
+    const r = await picture();
+    for (const [x, y] of [[0.1, 0.1], [0.3, 0.1], [0.3, 0.3]]) await page.mouse.click(...at(r, x, y));
+    await page.keyboard.press("Enter");
+    await page.locator("form", { hasText: "Save switches it on" }).waitFor(patience);
+    await accessible(page);
+    await shot(page, "masks");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.locator(".note", { hasText: "in force" }).last().waitFor(patience);
+    const { privacyMasks, analysis } = await street();
+    expect(privacyMasks.length === 1 && privacyMasks[0].points.length === 4 && analysis.motionGate.ignore[0].points.length === 3, JSON.stringify([privacyMasks, analysis]));
+    await open("#/camera/street", "dl.facts dd");
+    await page.locator(".heading abbr", { hasText: "MJPEG" }).waitFor(patience);
+    await page.waitForFunction(() => {
+      const c = document.querySelector(".picture canvas");
+      const brightness = (x, y) => c.getContext("2d").getImageData(c.width * x, c.height * y, 1, 1).data.slice(0, 3).reduce((a, b) => a + b);
+      return /old$/.test(document.querySelector(".heading .age").textContent) && brightness(0.05, 0.9) > 150 && brightness(0.6, 0.6) < 60;
+    }, null, patience);
+    await shot(page, "camera-masked");
+    await open("#/zones/street", ".shapes .pick");
+    for (const kind of ["privacy", "motion"]) {
+      await page.locator(".shapes .pick", { hasText: `${kind}-1` }).click();
+      await page.getByRole("button", { name: `Delete this ${kind} mask` }).click();
+    }
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await until("the masks to be gone", async () => {
+      const c = await street();
+      return !c.privacyMasks?.length && !c.analysis.motionGate?.ignore?.length;
+    });
+    await open("#/edit/street", "form.wizard");
+    await page.locator("summary", { hasText: "More" }).click();
+    await page.locator("input[name=gate]").uncheck();
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.locator(".heading abbr", { hasText: "WebRTC" }).waitFor(patience);
+  });
   await check("every screen works on a phone and at 1024 px, in light colours", async () => {
     for (const [width, height, scale] of [[390, 844, 2], [1024, 768, 1]]) {
       const small = await browser.newContext({ viewport: { width, height }, colorScheme: "light", deviceScaleFactor: scale, storageState: await context.storageState() });

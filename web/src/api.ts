@@ -2,12 +2,16 @@
 
 export interface Box { xMin?: number; yMin?: number; xMax?: number; yMax?: number }
 
+/** Mask is an area of the picture. */
+export interface Mask { points?: Point[] }
+
 export interface Camera {
   name: string;
   etag?: string;
   displayName?: string;
   source?: { uri?: string; username?: string; passwordSet?: boolean; transport?: string; mainUri?: string };
-  analysis?: { fps?: number; pipeline?: string; paused?: boolean; priority?: string; motionGate?: object };
+  analysis?: { fps?: number; pipeline?: string; paused?: boolean; priority?: string; motionGate?: { ignore?: Mask[] } };
+  privacyMasks?: Mask[];
   recording?: { noPictures?: boolean; clip?: string };
   desiredState?: string;
   status?: CameraStatus;

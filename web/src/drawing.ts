@@ -1,7 +1,7 @@
-// Drawing zones and lines over a picture, by mouse, touch and keyboard.
+// Drawing zones, lines and masks over a picture, by mouse, touch and keyboard.
 
 import { el } from "./dom";
-import { draft, fault, maxPoints, minPoints, type Place, type Shape, snap } from "./shapes";
+import { draft, fault, kinds, maxPoints, minPoints, type Place, type Shape, snap, tooFew } from "./shapes";
 import { arrow } from "./view";
 
 const ns = "http://www.w3.org/2000/svg";
@@ -39,7 +39,7 @@ export class Drawing {
   private readonly sizes = new ResizeObserver(() => this.redraw());
 
   constructor(private readonly editor: Editor) {
-    this.root = svg("svg", { class: "drawing", tabindex: 0, role: "application", "aria-label": "Zones and lines over the picture. Tab goes from point to point, arrow keys move a point, Delete removes it, plus adds one after it." });
+    this.root = svg("svg", { class: "drawing", tabindex: 0, role: "application", "aria-label": "Zones, lines and masks over the picture. Tab goes from point to point, arrow keys move a point, Delete removes it, plus adds one after it." });
     this.root.addEventListener("pointerdown", (e) => this.down(e));
     this.root.addEventListener("pointermove", (e) => this.move(e));
     for (const end of ["pointerup", "pointercancel"] as const) this.root.addEventListener(end, () => this.up());
@@ -59,7 +59,7 @@ export class Drawing {
   /** begin draws a new shape: every click, or Space at the cursor, is a point of it. */
   begin(kind: Shape["kind"]): void {
     this.fresh = { kind, points: [], cursor: { x: 0.5, y: 0.5 }, keyboard: false };
-    this.editor.say(kind === "zone" ? "Click its corners; click the first one again, double-click or press Enter to close it. Escape gives up." : "Click its start and its end. Objects cross it forward in the arrow's direction. Escape gives up.");
+    this.editor.say(kind === "line" ? "Click its start and its end. Objects cross it forward in the arrow's direction. Escape gives up." : "Click its corners; click the first one again, double-click or press Enter to close it. Escape gives up.");
     this.root.focus();
     this.redraw();
   }
@@ -140,7 +140,7 @@ export class Drawing {
   private add(p: Place): void {
     const f = this.fresh!;
     const first = f.points[0];
-    if (f.kind === "zone" && first && f.points.length >= 3 && Math.hypot(first.x - p.x, first.y - p.y) < 2 * reach) return this.finish();
+    if (f.kind !== "line" && first && f.points.length >= 3 && Math.hypot(first.x - p.x, first.y - p.y) < 2 * reach) return this.finish();
     const q = snap(p, this.others(), reach);
     const last = f.points.at(-1);
     if (last && Math.hypot(last.x - q.x, last.y - q.y) < 0.004) return; // the second half of a double click
@@ -153,13 +153,13 @@ export class Drawing {
   private finish(): void {
     const f = this.fresh!;
     if (f.points.length < minPoints(f)) {
-      this.editor.say(f.kind === "zone" ? "A zone needs three corners or more: set another one." : "A line needs two ends: set the other one.");
+      this.editor.say(tooFew(f));
       return;
     }
     this.fresh = undefined;
     this.editor.shapes.push(draft(f.kind, this.editor.freeId(f.kind), f.points));
     this.editor.selected = this.editor.shapes.length - 1;
-    this.editor.say(`The ${f.kind} is drawn, and not saved yet.`);
+    this.editor.say(`The ${kinds[f.kind]} is drawn, and not saved yet.`);
     this.editor.done();
   }
 
@@ -193,7 +193,7 @@ export class Drawing {
       this.editor.say(where(s.points[point]!));
     } else if (e.key === "Delete" || e.key === "Backspace") {
       if (s.points.length <= minPoints(s)) {
-        this.editor.say(`A ${s.kind} needs ${minPoints(s)} points; delete the whole ${s.kind} beside the picture.`);
+        this.editor.say(`A ${kinds[s.kind]} needs ${minPoints(s)} points; delete the whole ${kinds[s.kind]} beside the picture.`);
         e.preventDefault();
         return;
       }
@@ -236,7 +236,7 @@ export class Drawing {
     this.editor.shapes.forEach((s, i) => {
       const chosen = i === this.editor.selected;
       const state = `shape ${s.kind}${chosen ? " chosen" : ""}${s.disabled ? " off" : ""}${fault(s) ? " faulty" : ""}`;
-      if (s.kind === "zone") parts.push(svg("polygon", { points: list(s.points), class: state, "data-shape": i }));
+      if (s.kind !== "line") parts.push(svg("polygon", { points: list(s.points), class: state, "data-shape": i }));
       else {
         parts.push(svg("polyline", { points: list(s.points), class: `${state} hit`, "data-shape": i, "stroke-width": 22 * px }));
         parts.push(svg("polyline", { points: list(s.points), class: state, "data-shape": i }));
@@ -247,7 +247,7 @@ export class Drawing {
       name.textContent = s.displayName || s.id;
       parts.push(name);
       if (!chosen || this.fresh) return;
-      if (s.kind === "zone" && s.points.length < maxPoints(s)) {
+      if (s.points.length < maxPoints(s)) {
         s.points.forEach((p, k) => {
           const q = s.points[(k + 1) % s.points.length]!;
           const [mx, my] = at({ x: (p.x + q.x) / 2, y: (p.y + q.y) / 2 });

@@ -1,13 +1,16 @@
-// Drafts of zones and lines, and how they become what the API takes. No drawing here.
+// Drafts of zones, lines and masks, and how they become what the API takes. No drawing here.
 
-import type { Line, Point, Zone } from "./api";
+import type { Line, Mask, Point, Zone } from "./api";
 import { lastPart, seconds } from "./dom";
 
 export interface Place { x: number; y: number }
 
-/** Shape is a zone or a line as it is being edited; points are fractions of the picture. */
+/** kinds are what is drawn, and what people call it. */
+export const kinds = { zone: "zone", line: "line", privacy: "privacy mask", motion: "motion mask" };
+
+/** Shape is what is being edited; points are fractions of the picture. */
 export interface Shape {
-  kind: "zone" | "line";
+  kind: keyof typeof kinds;
   id: string;
   points: Place[];
   displayName: string;
@@ -20,14 +23,15 @@ export interface Shape {
   occupancy: number;
   anchor: string;
   disabled: boolean;
-  /** As it is stored; undefined: it is new. */
+  /** As it is stored, a mask as if it were a zone; undefined: it is new. */
   stored?: Zone | Line;
 }
 
 const place = (p: Point): Place => ({ x: p.x ?? 0, y: p.y ?? 0 });
 
-export const minPoints = (s: { kind: string }): number => (s.kind === "zone" ? 3 : 2);
-export const maxPoints = (s: { kind: string }): number => (s.kind === "zone" ? 64 : 2);
+export const minPoints = (s: { kind: string }): number => (s.kind === "line" ? 2 : 3);
+export const maxPoints = (s: { kind: string }): number => (s.kind === "line" ? 2 : 64);
+export const isMask = (s: { kind: string }): boolean => s.kind === "privacy" || s.kind === "motion";
 
 /** draft is a new shape. */
 export const draft = (kind: Shape["kind"], id: string, points: Place[]): Shape => ({
@@ -45,10 +49,13 @@ export function edited(stored: Zone | Line): Shape {
   };
 }
 
+/** masked are a camera's masks of one kind as shapes. */
+export const masked = (kind: "privacy" | "motion", masks: Mask[] = []): Shape[] => masks.map((m, i) => ({ ...edited({ name: `${kind}-${i + 1}`, polygon: m.points ?? [] }), kind }));
+
 /** same tells whether a shape says what is stored. */
 export function same(s: Shape): boolean {
   if (!s.stored) return false;
-  return JSON.stringify({ ...edited(s.stored), stored: 0 }) === JSON.stringify({ ...s, stored: 0 });
+  return JSON.stringify({ ...edited(s.stored), kind: s.kind, stored: 0 }) === JSON.stringify({ ...s, stored: 0 });
 }
 
 /** resource is a shape as the API takes it. */
@@ -78,10 +85,13 @@ export function snap(p: Place, others: Place[], reach: number): Place {
 const side = (a: Place, b: Place, c: Place): number => Math.sign((b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x));
 const cross = (a: Place, b: Place, c: Place, d: Place): boolean => side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
 
+/** tooFew is what to say of a shape with too few points. */
+export const tooFew = (s: { kind: Shape["kind"] }): string => (s.kind === "line" ? "A line needs two ends: set the other one." : `A ${kinds[s.kind]} needs three corners or more: set another one.`);
+
 /** fault says what is wrong with a shape's form; empty: nothing. */
 export function fault(s: Shape): string {
   const p = s.points;
-  if (p.length < minPoints(s)) return s.kind === "zone" ? "A zone needs three corners or more." : "A line needs two ends.";
+  if (p.length < minPoints(s)) return tooFew(s);
   if (s.kind === "line") return Math.hypot(p[0]!.x - p[1]!.x, p[0]!.y - p[1]!.y) < 0.005 ? "The two ends are at the same place; move one away." : "";
   for (let i = 0; i < p.length; i++) {
     for (let j = i + 2; j < p.length; j++) {

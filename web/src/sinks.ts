@@ -45,9 +45,9 @@ const address = (s: Sink): string => s.mqtt?.uri ?? s.webhook?.uri ?? s.nats?.ur
 function state(s: Sink): HTMLElement {
   const t = s.status ?? {};
   const word = s.disabled ? "paused" : words(t.state, "DELIVERY_STATE_");
-  const next = word === "backoff" && t.nextAttemptTime ? ` Next attempt in ${span(millis(t.nextAttemptTime) - live.now())}.` : "";
+  const next = word === "backoff" && t.nextAttemptTime ? `next attempt in ${span(millis(t.nextAttemptTime) - live.now())}` : "";
   return el("td", {}, el("span", { class: `badge bad${word === "backoff" ? 2 : word === "paused" ? 1 : 0}` }, { idle: "all delivered", backoff: "does not get through" }[word] ?? word),
-    t.message || next ? el("small", { class: "why" }, `${t.message ?? ""}${next}`) : null);
+    t.message || next ? el("small", { class: "why" }, [t.message, next].filter(Boolean).join("; ")) : null);
 }
 
 export function sinksPart(): { root: HTMLElement; close: () => void } {

@@ -1,11 +1,11 @@
-// The editor of a camera's zones and lines.
+// The editor of a camera's zones, lines and masks.
 
-import { ask, type Line, Refusal, type Zone } from "./api";
+import { ask, type Camera, type Line, Refusal, type Zone } from "./api";
 import { el, fill, lastPart, text } from "./dom";
 import { Drawing, type Editor, keys } from "./drawing";
 import { note } from "./notes";
 import { Replay } from "./replay";
-import { edited, fault, History, mask, resource, same, type Shape } from "./shapes";
+import { edited, fault, History, isMask, kinds, mask, masked, resource, same, type Shape } from "./shapes";
 import { live } from "./state";
 import { CameraView } from "./view";
 
@@ -19,15 +19,22 @@ export async function loadRules(camera: string): Promise<{ zones: Zone[]; lines:
   return { zones: z.zones ?? [], lines: l.lines ?? [] };
 }
 
+/** What each kind is for. */
+const meanings: Record<Shape["kind"], string> = {
+  zone: "Tells who is inside it", line: "Counts who crosses it", privacy: "Blanks an area in every picture, before anything else looks at it",
+  motion: "Motion in it does not open the camera's motion gate: a tree, a flag, a clock in the picture",
+};
+
 export function zonesScreen(main: HTMLElement, id: string): () => void {
   const camera = `cameras/${id}`;
   const view = new CameraView(camera);
   view.layers = { boxes: true, ids: false, trails: true, rules: false };
   let removed: Shape[] = [];
+  let stored: Camera | undefined;
   let history = new History([]);
   const counted = new Map<string, number>();
 
-  const title = el("h1", {}, `Zones and lines of ${id}`);
+  const title = el("h1", {}, `Zones, lines and masks of ${id}`);
   const status = el("p", { class: "status", role: "status", "aria-live": "polite" });
   const list = el("ul", { class: "shapes" });
   const form = el("form", { class: "panel", onsubmit: (e) => e.preventDefault() });
@@ -35,8 +42,8 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
   const save = el("button", { type: "button", class: "main", onclick: () => void store() }, "Save");
   const undo = el("button", { type: "button", onclick: () => travel("undo"), title: "Ctrl+Z" }, "Undo");
   const redo = el("button", { type: "button", onclick: () => travel("redo"), title: "Ctrl+Shift+Z" }, "Redo");
-  const newZone = el("button", { type: "button", onclick: () => (drawing.drawing === "zone" ? drawing.cancel() : drawing.begin("zone")) }, "Draw a zone");
-  const newLine = el("button", { type: "button", onclick: () => (drawing.drawing === "line" ? drawing.cancel() : drawing.begin("line")) }, "Draw a line");
+  const drawers = (Object.keys(kinds) as Shape["kind"][]).map((kind): [Shape["kind"], HTMLElement] =>
+    [kind, el("button", { type: "button", title: meanings[kind], onclick: () => (drawing.drawing === kind ? drawing.cancel() : drawing.begin(kind)) })]);
 
   const editor: Editor = {
     shapes: [], selected: -1,
@@ -61,7 +68,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       e.classList.add("fires");
     }
   };
-  const replay = new Replay(camera, () => editor.shapes, flash, (on) => {
+  const replay = new Replay(camera, () => editor.shapes.filter((s) => !isMask(s)), flash, (on) => {
     picture.classList.toggle("replaying", on);
     view.layers.boxes = view.layers.trails = !on;
   });
@@ -69,8 +76,8 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
   picture.append(drawing.root);
   fill(main, el("p", { class: "crumbs" }, el("a", { href: `#/camera/${id}` }, `‹ ${id}`)), title,
     el("div", { class: "columns" },
-      el("section", {}, el("div", { class: "buttons" }, newZone, newLine, undo, redo, save), picture, replay.bar, status, keys(), replay.panel),
-      el("section", { class: "stack" }, el("div", { class: "panel" }, el("h2", {}, "Zones and lines"), list, answer), form)));
+      el("section", {}, el("div", { class: "buttons" }, ...drawers.map(([, b]) => b), undo, redo, save), picture, replay.bar, status, keys(), replay.panel),
+      el("section", { class: "stack" }, el("div", { class: "panel" }, el("h2", {}, "Zones, lines and masks"), list, answer), form)));
 
   const dirty = (): boolean => removed.length > 0 || editor.shapes.some((s) => !same(s));
   const refresh = (): void => {
@@ -79,14 +86,13 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
     const bad = editor.shapes.find((s) => fault(s));
     save.toggleAttribute("disabled", !dirty() || bad !== undefined);
     text(save, dirty() ? "Save" : "Saved");
-    text(newZone, drawing.drawing === "zone" ? "Give up drawing" : "Draw a zone");
-    text(newLine, drawing.drawing === "line" ? "Give up drawing" : "Draw a line");
+    for (const [kind, b] of drawers) text(b, drawing.drawing === kind ? "Give up drawing" : `Draw a ${kinds[kind]}`);
     text(answer, bad ? `${bad.displayName || bad.id}: ${fault(bad)}` : "");
     fill(list, ...editor.shapes.map((s, i) => el("li", { class: i === editor.selected ? "chosen" : "" },
       el("button", { type: "button", class: "pick", "aria-pressed": String(i === editor.selected), onclick: () => choose(i) }, el("span", { class: `sign ${s.kind}`, "aria-hidden": "true" }), s.displayName || s.id,
-        el("small", {}, [s.kind, s.disabled && "off", !s.stored ? "new" : !same(s) && "changed"].filter(Boolean).join(", "))),
-      el("span", { class: "fired-count", title: "Events since this page was opened" }, String(counted.get(s.id) ?? 0)))),
-    editor.shapes.length ? null : el("li", { class: "empty" }, "None yet. Draw a zone to learn who is inside it, or a line to count who crosses it."));
+        el("small", {}, [kinds[s.kind], s.disabled && "off", !s.stored ? "new" : !same(s) && "changed"].filter(Boolean).join(", "))),
+      isMask(s) ? null : el("span", { class: "fired-count", title: "Events since this page was opened" }, String(counted.get(s.id) ?? 0)))),
+    editor.shapes.length ? null : el("li", { class: "empty" }, "None yet. Draw a zone to learn who is inside it, a line to count who crosses it, a privacy mask to hide an area."));
   };
   const choose = (i: number): void => {
     editor.selected = i;
@@ -107,6 +113,13 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
     const s = editor.shapes[editor.selected];
     form.hidden = !s;
     if (!s || form.contains(document.activeElement)) return;
+    if (isMask(s)) {
+      fill(form, el("h2", {}, s.kind === "privacy" ? "Privacy mask" : "Motion mask"), el("p", {}, `${meanings[s.kind]}. `, s.kind === "privacy"
+        ? "What is under it is neither analysed nor kept. Live video then comes as pictures (MJPEG), and clips are no longer kept: the camera's own video does not show the mask."
+        : `It stays visible and is analysed. ${gated() ? "" : "The camera's motion gate is off; Save switches it on: pictures in which nothing moves are then not analysed."}`),
+      el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => remove(s) }, `Delete this ${kinds[s.kind]}`)));
+      return;
+    }
     const number = (key: "minScore" | "inertia" | "dwell" | "loitering" | "occupancy", attributes: Record<string, string | number>): HTMLInputElement =>
       el("input", { type: "number", min: 0, ...attributes, value: Number.isNaN(s[key]) ? "" : s[key], onchange: (e) => set(s, { [key]: (e.target as HTMLInputElement).value === "" && key === "inertia" ? NaN : Number((e.target as HTMLInputElement).value) }) });
     fill(form, el("h2", {}, s.kind === "zone" ? "Zone" : "Line"),
@@ -134,14 +147,15 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
     if (s.stored) removed.push(s);
     editor.shapes = editor.shapes.filter((x) => x !== s);
     editor.selected = -1;
-    editor.say(`The ${s.kind} ${s.id} is gone from the draft; Save makes it so, Undo brings it back.`);
+    editor.say(`The ${kinds[s.kind]} ${s.id} is gone from the draft; Save makes it so, Undo brings it back.`);
     editor.done();
   };
   const load = async (): Promise<void> => {
     try {
       const before = editor.shapes[editor.selected];
-      const { zones, lines } = await loadRules(camera);
-      editor.shapes = [...zones, ...lines].map(edited);
+      const [{ zones, lines }, c] = await Promise.all([loadRules(camera), ask<Camera>("GET", `/v1/${camera}`)]);
+      stored = c;
+      editor.shapes = [...[...zones, ...lines].map(edited), ...masked("privacy", c.privacyMasks), ...masked("motion", c.analysis?.motionGate?.ignore)];
       removed = [];
       history = new History(editor.shapes);
       const chosen = editor.shapes.findIndex((s) => s.kind === before?.kind && s.id === before.id);
@@ -153,7 +167,16 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       text(answer, (e as Error).message);
     }
   };
-  /** store saves shape by shape; what fails stays in the draft, with the reason. */
+  const gated = (): boolean => (live.cameras.get(camera)?.analysis?.motionGate ?? null) !== null;
+  /** storeMasks saves those of a kind, which are a list of the camera, when one of them changed. */
+  const storeMasks = async (kind: "privacy" | "motion", paths: string, body: (masks: object[]) => object): Promise<void> => {
+    const [all, gone] = [editor.shapes, removed].map((list) => list.filter((s) => s.kind === kind)) as [Shape[], Shape[]];
+    if (!gone.length && all.every(same)) return;
+    stored = await ask<Camera>("PATCH", `/v1/${camera}?updateMask=${paths}`, { name: camera, etag: stored?.etag, ...body(all.map((s) => ({ points: s.points }))) });
+    removed = removed.filter((s) => s.kind !== kind);
+    masked(kind, all.map((s) => ({ points: s.points }))).forEach((s, i) => Object.assign(all[i]!, s));
+  };
+  /** store saves shape by shape, masks together; what fails stays in the draft, with the reason. */
   const store = async (): Promise<void> => {
     const faults: string[] = [];
     const attempt = async (s: Shape, what: () => Promise<Zone | Line | undefined>): Promise<boolean> => {
@@ -168,13 +191,20 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       }
     };
     save.setAttribute("disabled", "");
-    const gone = removed;
-    removed = [];
+    const gone = removed.filter((s) => !isMask(s));
+    removed = removed.filter(isMask);
     for (const s of gone) if (!(await attempt(s, () => ask("DELETE", `/v1/${camera}/${s.kind}s/${s.id}?etag=${encodeURIComponent(s.stored!.etag ?? "")}`).then(() => undefined)))) removed.push(s);
     for (const s of editor.shapes) {
-      if (same(s)) continue;
+      if (isMask(s) || same(s)) continue;
       if (s.stored) await attempt(s, () => ask("PATCH", `/v1/${camera}/${s.kind}s/${s.id}?updateMask=${mask(s)}`, resource(camera, s)));
       else await attempt(s, () => ask("POST", `/v1/${camera}/${s.kind}s?${s.kind}Id=${encodeURIComponent(s.id)}`, { ...resource(camera, s), name: undefined }));
+    }
+    try {
+      await storeMasks("privacy", "privacy_masks", (privacyMasks) => ({ privacyMasks }));
+      await storeMasks("motion", "analysis.motion_gate", (ignore) => ({ analysis: { motionGate: { ...stored?.analysis?.motionGate, ignore } } }));
+    } catch (e) {
+      const r = e as Refusal;
+      faults.push(`masks: ${r.message}${r.status === 409 ? " Reload the page to see what they are now." : ""}`);
     }
     if (!faults.length) {
       note("Saved. It is in force from the next picture on.");
@@ -193,7 +223,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       picture.style.aspectRatio = `${m.width} / ${m.height}`;
     }
     const c = live.cameras.get(camera);
-    if (c) text(title, `Zones and lines of ${c.displayName || id}`);
+    if (c) text(title, `Zones, lines and masks of ${c.displayName || id}`);
   };
   const shortcuts = (e: KeyboardEvent): void => {
     if (!(e.ctrlKey || e.metaKey) || e.key.toLowerCase() !== "z" || (e.target as HTMLElement).matches("input:not([type=checkbox])")) return;
@@ -217,7 +247,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
   showForm();
   void load();
   return () => {
-    if (dirty()) note(`The zones and lines of ${id} were left without saving; what is stored stays as it was.`, true);
+    if (dirty()) note(`The zones, lines and masks of ${id} were left without saving; what is stored stays as it was.`, true);
     offs.forEach((off) => off());
     document.removeEventListener("keydown", shortcuts);
     window.removeEventListener("beforeunload", leaving);

@@ -920,7 +920,9 @@ type MotionGate struct {
 	// How long the gate stays open after the last motion; 0: the box's default.
 	Hold *durationpb.Duration `protobuf:"bytes,2,opt,name=hold,proto3" json:"hold,omitempty"`
 	// A frame passes at least this often, motion or not; 0: the box's default.
-	Recheck       *durationpb.Duration `protobuf:"bytes,3,opt,name=recheck,proto3" json:"recheck,omitempty"`
+	Recheck *durationpb.Duration `protobuf:"bytes,3,opt,name=recheck,proto3" json:"recheck,omitempty"`
+	// Areas whose motion does not open the gate: a tree, a flag, a clock in the picture. They stay visible and analysed. Up to 32.
+	Ignore        []*PrivacyMask `protobuf:"bytes,4,rep,name=ignore,proto3" json:"ignore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -972,6 +974,13 @@ func (x *MotionGate) GetHold() *durationpb.Duration {
 func (x *MotionGate) GetRecheck() *durationpb.Duration {
 	if x != nil {
 		return x.Recheck
+	}
+	return nil
+}
+
+func (x *MotionGate) GetIgnore() []*PrivacyMask {
+	if x != nil {
+		return x.Ignore
 	}
 	return nil
 }
@@ -3834,12 +3843,13 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x10staleness_budget\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x0fstalenessBudget\x120\n" +
 	"\bpriority\x18\x14 \x01(\x0e2\x14.vedette.v1.PriorityR\bpriority\x127\n" +
 	"\vmotion_gate\x18\x15 \x01(\v2\x16.vedette.v1.MotionGateR\n" +
-	"motionGate\"\x8e\x01\n" +
+	"motionGate\"\xbf\x01\n" +
 	"\n" +
 	"MotionGate\x12\x1c\n" +
 	"\tthreshold\x18\x01 \x01(\x01R\tthreshold\x12-\n" +
 	"\x04hold\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04hold\x123\n" +
-	"\arecheck\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\arecheck\"[\n" +
+	"\arecheck\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\arecheck\x12/\n" +
+	"\x06ignore\x18\x04 \x03(\v2\x17.vedette.v1.PrivacyMaskR\x06ignore\"[\n" +
 	"\tRecording\x12\x1f\n" +
 	"\vno_pictures\x18\x01 \x01(\bR\n" +
 	"noPictures\x12-\n" +
@@ -4192,92 +4202,93 @@ var file_vedette_v1_camera_proto_depIdxs = []int32{
 	12, // 15: vedette.v1.Analysis.motion_gate:type_name -> vedette.v1.MotionGate
 	55, // 16: vedette.v1.MotionGate.hold:type_name -> google.protobuf.Duration
 	55, // 17: vedette.v1.MotionGate.recheck:type_name -> google.protobuf.Duration
-	55, // 18: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
-	4,  // 19: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
-	54, // 20: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
-	17, // 21: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
-	54, // 22: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
-	53, // 23: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
-	54, // 24: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
-	16, // 25: vedette.v1.CameraStatus.ingest:type_name -> vedette.v1.IngestStatus
-	15, // 26: vedette.v1.CameraStatus.main:type_name -> vedette.v1.MainStream
-	4,  // 27: vedette.v1.MainStream.state:type_name -> vedette.v1.CameraState
-	17, // 28: vedette.v1.MainStream.media:type_name -> vedette.v1.Media
-	55, // 29: vedette.v1.IngestStatus.clock_offset:type_name -> google.protobuf.Duration
-	6,  // 30: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
-	6,  // 31: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
-	6,  // 32: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
-	56, // 33: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
-	9,  // 34: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
-	17, // 35: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
-	55, // 36: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
-	16, // 37: vedette.v1.ProbeCameraResponse.ingest:type_name -> vedette.v1.IngestStatus
-	29, // 38: vedette.v1.ProbeCameraResponse.warnings:type_name -> vedette.v1.ProbeWarning
-	55, // 39: vedette.v1.DumpPacketsRequest.duration:type_name -> google.protobuf.Duration
-	54, // 40: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
-	36, // 41: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
-	36, // 42: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
-	37, // 43: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
-	55, // 44: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
-	55, // 45: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
-	55, // 46: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
-	54, // 47: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
-	38, // 48: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
-	55, // 49: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
-	55, // 50: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	41, // 51: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
-	57, // 52: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
-	58, // 53: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	59, // 54: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
-	60, // 55: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
-	6,  // 56: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
-	55, // 57: vedette.v1.DiscoverCamerasRequest.timeout:type_name -> google.protobuf.Duration
-	44, // 58: vedette.v1.DiscoverCamerasResponse.cameras:type_name -> vedette.v1.DiscoveredCamera
-	45, // 59: vedette.v1.DiscoveredCamera.streams:type_name -> vedette.v1.DiscoveredStream
-	55, // 60: vedette.v1.DiscoveredCamera.clock_offset:type_name -> google.protobuf.Duration
-	17, // 61: vedette.v1.DiscoveredStream.media:type_name -> vedette.v1.Media
-	5,  // 62: vedette.v1.WatchVideoRequest.stream:type_name -> vedette.v1.VideoStream
-	50, // 63: vedette.v1.WatchVideoResponse.description:type_name -> vedette.v1.VideoDescription
-	51, // 64: vedette.v1.WatchVideoResponse.unit:type_name -> vedette.v1.VideoUnit
-	5,  // 65: vedette.v1.WatchUnmaskedVideoRequest.stream:type_name -> vedette.v1.VideoStream
-	50, // 66: vedette.v1.WatchUnmaskedVideoResponse.description:type_name -> vedette.v1.VideoDescription
-	51, // 67: vedette.v1.WatchUnmaskedVideoResponse.unit:type_name -> vedette.v1.VideoUnit
-	54, // 68: vedette.v1.VideoUnit.capture_time:type_name -> google.protobuf.Timestamp
-	18, // 69: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
-	19, // 70: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
-	20, // 71: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
-	22, // 72: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
-	23, // 73: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
-	25, // 74: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
-	26, // 75: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
-	27, // 76: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
-	32, // 77: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
-	34, // 78: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
-	42, // 79: vedette.v1.CameraService.DiscoverCameras:input_type -> vedette.v1.DiscoverCamerasRequest
-	46, // 80: vedette.v1.CameraService.WatchVideo:input_type -> vedette.v1.WatchVideoRequest
-	48, // 81: vedette.v1.CameraService.WatchUnmaskedVideo:input_type -> vedette.v1.WatchUnmaskedVideoRequest
-	30, // 82: vedette.v1.CameraService.DumpPackets:input_type -> vedette.v1.DumpPacketsRequest
-	39, // 83: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
-	6,  // 84: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
-	6,  // 85: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
-	21, // 86: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
-	6,  // 87: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
-	24, // 88: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
-	6,  // 89: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
-	6,  // 90: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
-	28, // 91: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
-	33, // 92: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
-	35, // 93: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
-	43, // 94: vedette.v1.CameraService.DiscoverCameras:output_type -> vedette.v1.DiscoverCamerasResponse
-	47, // 95: vedette.v1.CameraService.WatchVideo:output_type -> vedette.v1.WatchVideoResponse
-	49, // 96: vedette.v1.CameraService.WatchUnmaskedVideo:output_type -> vedette.v1.WatchUnmaskedVideoResponse
-	31, // 97: vedette.v1.CameraService.DumpPackets:output_type -> vedette.v1.DumpPacketsResponse
-	40, // 98: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
-	84, // [84:99] is the sub-list for method output_type
-	69, // [69:84] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	7,  // 18: vedette.v1.MotionGate.ignore:type_name -> vedette.v1.PrivacyMask
+	55, // 19: vedette.v1.Recording.clip:type_name -> google.protobuf.Duration
+	4,  // 20: vedette.v1.CameraStatus.state:type_name -> vedette.v1.CameraState
+	54, // 21: vedette.v1.CameraStatus.since_time:type_name -> google.protobuf.Timestamp
+	17, // 22: vedette.v1.CameraStatus.media:type_name -> vedette.v1.Media
+	54, // 23: vedette.v1.CameraStatus.last_frame_time:type_name -> google.protobuf.Timestamp
+	53, // 24: vedette.v1.CameraStatus.drops:type_name -> vedette.v1.CameraStatus.DropsEntry
+	54, // 25: vedette.v1.CameraStatus.next_retry_time:type_name -> google.protobuf.Timestamp
+	16, // 26: vedette.v1.CameraStatus.ingest:type_name -> vedette.v1.IngestStatus
+	15, // 27: vedette.v1.CameraStatus.main:type_name -> vedette.v1.MainStream
+	4,  // 28: vedette.v1.MainStream.state:type_name -> vedette.v1.CameraState
+	17, // 29: vedette.v1.MainStream.media:type_name -> vedette.v1.Media
+	55, // 30: vedette.v1.IngestStatus.clock_offset:type_name -> google.protobuf.Duration
+	6,  // 31: vedette.v1.CreateCameraRequest.camera:type_name -> vedette.v1.Camera
+	6,  // 32: vedette.v1.ListCamerasResponse.cameras:type_name -> vedette.v1.Camera
+	6,  // 33: vedette.v1.UpdateCameraRequest.camera:type_name -> vedette.v1.Camera
+	56, // 34: vedette.v1.UpdateCameraRequest.update_mask:type_name -> google.protobuf.FieldMask
+	9,  // 35: vedette.v1.ProbeCameraRequest.source:type_name -> vedette.v1.Source
+	17, // 36: vedette.v1.ProbeCameraResponse.media:type_name -> vedette.v1.Media
+	55, // 37: vedette.v1.ProbeCameraResponse.duration:type_name -> google.protobuf.Duration
+	16, // 38: vedette.v1.ProbeCameraResponse.ingest:type_name -> vedette.v1.IngestStatus
+	29, // 39: vedette.v1.ProbeCameraResponse.warnings:type_name -> vedette.v1.ProbeWarning
+	55, // 40: vedette.v1.DumpPacketsRequest.duration:type_name -> google.protobuf.Duration
+	54, // 41: vedette.v1.GetSnapshotResponse.capture_time:type_name -> google.protobuf.Timestamp
+	36, // 42: vedette.v1.FrameTiming.stages:type_name -> vedette.v1.StageTiming
+	36, // 43: vedette.v1.FrameTiming.total:type_name -> vedette.v1.StageTiming
+	37, // 44: vedette.v1.FrameTiming.frames:type_name -> vedette.v1.FrameStamps
+	55, // 45: vedette.v1.StageTiming.p50:type_name -> google.protobuf.Duration
+	55, // 46: vedette.v1.StageTiming.p99:type_name -> google.protobuf.Duration
+	55, // 47: vedette.v1.StageTiming.max:type_name -> google.protobuf.Duration
+	54, // 48: vedette.v1.FrameStamps.capture_time:type_name -> google.protobuf.Timestamp
+	38, // 49: vedette.v1.FrameStamps.stages:type_name -> vedette.v1.StageStamp
+	55, // 50: vedette.v1.StageStamp.end:type_name -> google.protobuf.Duration
+	55, // 51: vedette.v1.WatchCamerasRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	41, // 52: vedette.v1.WatchCamerasResponse.change:type_name -> vedette.v1.CameraChange
+	57, // 53: vedette.v1.WatchCamerasResponse.synced:type_name -> vedette.v1.Synced
+	58, // 54: vedette.v1.WatchCamerasResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	59, // 55: vedette.v1.WatchCamerasResponse.gap:type_name -> vedette.v1.Gap
+	60, // 56: vedette.v1.CameraChange.kind:type_name -> vedette.v1.ChangeKind
+	6,  // 57: vedette.v1.CameraChange.camera:type_name -> vedette.v1.Camera
+	55, // 58: vedette.v1.DiscoverCamerasRequest.timeout:type_name -> google.protobuf.Duration
+	44, // 59: vedette.v1.DiscoverCamerasResponse.cameras:type_name -> vedette.v1.DiscoveredCamera
+	45, // 60: vedette.v1.DiscoveredCamera.streams:type_name -> vedette.v1.DiscoveredStream
+	55, // 61: vedette.v1.DiscoveredCamera.clock_offset:type_name -> google.protobuf.Duration
+	17, // 62: vedette.v1.DiscoveredStream.media:type_name -> vedette.v1.Media
+	5,  // 63: vedette.v1.WatchVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	50, // 64: vedette.v1.WatchVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	51, // 65: vedette.v1.WatchVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	5,  // 66: vedette.v1.WatchUnmaskedVideoRequest.stream:type_name -> vedette.v1.VideoStream
+	50, // 67: vedette.v1.WatchUnmaskedVideoResponse.description:type_name -> vedette.v1.VideoDescription
+	51, // 68: vedette.v1.WatchUnmaskedVideoResponse.unit:type_name -> vedette.v1.VideoUnit
+	54, // 69: vedette.v1.VideoUnit.capture_time:type_name -> google.protobuf.Timestamp
+	18, // 70: vedette.v1.CameraService.CreateCamera:input_type -> vedette.v1.CreateCameraRequest
+	19, // 71: vedette.v1.CameraService.GetCamera:input_type -> vedette.v1.GetCameraRequest
+	20, // 72: vedette.v1.CameraService.ListCameras:input_type -> vedette.v1.ListCamerasRequest
+	22, // 73: vedette.v1.CameraService.UpdateCamera:input_type -> vedette.v1.UpdateCameraRequest
+	23, // 74: vedette.v1.CameraService.DeleteCamera:input_type -> vedette.v1.DeleteCameraRequest
+	25, // 75: vedette.v1.CameraService.EnableCamera:input_type -> vedette.v1.EnableCameraRequest
+	26, // 76: vedette.v1.CameraService.DisableCamera:input_type -> vedette.v1.DisableCameraRequest
+	27, // 77: vedette.v1.CameraService.ProbeCamera:input_type -> vedette.v1.ProbeCameraRequest
+	32, // 78: vedette.v1.CameraService.GetSnapshot:input_type -> vedette.v1.GetSnapshotRequest
+	34, // 79: vedette.v1.CameraService.GetFrameTiming:input_type -> vedette.v1.GetFrameTimingRequest
+	42, // 80: vedette.v1.CameraService.DiscoverCameras:input_type -> vedette.v1.DiscoverCamerasRequest
+	46, // 81: vedette.v1.CameraService.WatchVideo:input_type -> vedette.v1.WatchVideoRequest
+	48, // 82: vedette.v1.CameraService.WatchUnmaskedVideo:input_type -> vedette.v1.WatchUnmaskedVideoRequest
+	30, // 83: vedette.v1.CameraService.DumpPackets:input_type -> vedette.v1.DumpPacketsRequest
+	39, // 84: vedette.v1.CameraService.WatchCameras:input_type -> vedette.v1.WatchCamerasRequest
+	6,  // 85: vedette.v1.CameraService.CreateCamera:output_type -> vedette.v1.Camera
+	6,  // 86: vedette.v1.CameraService.GetCamera:output_type -> vedette.v1.Camera
+	21, // 87: vedette.v1.CameraService.ListCameras:output_type -> vedette.v1.ListCamerasResponse
+	6,  // 88: vedette.v1.CameraService.UpdateCamera:output_type -> vedette.v1.Camera
+	24, // 89: vedette.v1.CameraService.DeleteCamera:output_type -> vedette.v1.DeleteCameraResponse
+	6,  // 90: vedette.v1.CameraService.EnableCamera:output_type -> vedette.v1.Camera
+	6,  // 91: vedette.v1.CameraService.DisableCamera:output_type -> vedette.v1.Camera
+	28, // 92: vedette.v1.CameraService.ProbeCamera:output_type -> vedette.v1.ProbeCameraResponse
+	33, // 93: vedette.v1.CameraService.GetSnapshot:output_type -> vedette.v1.GetSnapshotResponse
+	35, // 94: vedette.v1.CameraService.GetFrameTiming:output_type -> vedette.v1.FrameTiming
+	43, // 95: vedette.v1.CameraService.DiscoverCameras:output_type -> vedette.v1.DiscoverCamerasResponse
+	47, // 96: vedette.v1.CameraService.WatchVideo:output_type -> vedette.v1.WatchVideoResponse
+	49, // 97: vedette.v1.CameraService.WatchUnmaskedVideo:output_type -> vedette.v1.WatchUnmaskedVideoResponse
+	31, // 98: vedette.v1.CameraService.DumpPackets:output_type -> vedette.v1.DumpPacketsResponse
+	40, // 99: vedette.v1.CameraService.WatchCameras:output_type -> vedette.v1.WatchCamerasResponse
+	85, // [85:100] is the sub-list for method output_type
+	70, // [70:85] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_camera_proto_init() }
