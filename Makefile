@@ -156,6 +156,7 @@ bench-vision: deps-test ## tracker, prepare, boxes and sessions
 
 bench-store: ## commits, pages and subscribers; ROWS=100000000 writes that many detections first (10 bytes each)
 	$(call measure,./store,-measure-rows $(or $(ROWS),6000000))
+	$(call measure,./appliance/api)
 
 bench-infer: build deps-test ## the inference server against bare echoes
 	$(call measure,./infer/server)

@@ -207,6 +207,12 @@ func (s *narrow) RecvMsg(m any) error {
 }
 
 func (s *narrow) SendMsg(m any) error {
+	if o, ok := m.(*observed); ok {
+		if !s.access.allows(o.camera) {
+			return nil
+		}
+		return s.ServerStream.SendMsg(o)
+	}
 	p, ok := m.(proto.Message)
 	if !ok {
 		return closed("the stream")

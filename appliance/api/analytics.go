@@ -20,6 +20,8 @@ type analyticsService struct {
 	cfg      *Config
 	stopping context.Context //nolint:containedctx // ends the streams, whose life is that of the server
 
+	observed observedWindows
+
 	mu        sync.Mutex // guards sequences
 	sequences map[int64]store.Sequence
 }
@@ -204,8 +206,16 @@ func (w *analyticsWatch) commit(ctx context.Context, c *store.Commit) error {
 		}
 	}
 	if !w.req.GetOmitFrames() {
-		for i := range c.Frames {
-			if err := w.frame(&c.Frames[i]); err != nil {
+		frames, err := w.service.observed.of(c)
+		if err != nil {
+			return err
+		}
+		for i := range frames {
+			if !w.wants(c.Frames[i].Camera) {
+				continue
+			}
+			w.seq++
+			if err := w.out.SendMsg(&observed{w.seq, frames[i].camera, frames[i].frame}); err != nil {
 				return err
 			}
 		}
@@ -221,27 +231,6 @@ func (w *analyticsWatch) commit(ctx context.Context, c *store.Commit) error {
 	}
 	w.last = c.Seq
 	return nil
-}
-
-func (w *analyticsWatch) frame(f *store.Frame) error {
-	if !w.wants(f.Camera) {
-		return nil
-	}
-	m := &vedettev1.FrameObservations{
-		Camera: cameras.Name(f.Camera), Sequence: f.Sequence, Frame: f.Number, CaptureTime: timestamppb.New(f.CaptureTime),
-		Observations: make([]*vedettev1.Observation, len(f.Objects)),
-	}
-	if !f.ReceiveTime.IsZero() {
-		m.ReceiveTime = timestamppb.New(f.ReceiveTime)
-	}
-	for i := range f.Objects {
-		o := &f.Objects[i]
-		m.Observations[i] = &vedettev1.Observation{
-			Track: trackName(f.Camera, store.TrackID{Sequence: f.Sequence, Local: o.Local}), LocalId: o.Local,
-			Box: box(o.Box), Class: o.Class, Score: o.Score,
-		}
-	}
-	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Frame{Frame: m}})
 }
 
 func (w *analyticsWatch) track(ctx context.Context, t *store.Track, kind vedettev1.ChangeKind) error {

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -183,6 +185,7 @@ func (s *Server) grpcServer(stopping context.Context, g *gate) *grpc.Server {
 		grpc.ChainUnaryInterceptor(s.unaryFaults, s.audited(g)),
 		grpc.ChainStreamInterceptor(s.streamFaults, g.stream),
 		grpc.MaxRecvMsgSize(4<<20),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(encodingproto.Name)}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
 	vedettev1.RegisterCameraServiceServer(rpc, &cameraService{cfg: &s.cfg, gate: g, stopping: stopping})

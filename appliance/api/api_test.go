@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -33,8 +32,6 @@ import (
 	"github.com/vedette/vedette/appliance/sinks"
 	"github.com/vedette/vedette/store"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // box serves the API over real sockets and a real store.
 type box struct {
