@@ -17,6 +17,10 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc"
+
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
+	"github.com/vedette/vedette/appliance"
 	"github.com/vedette/vedette/appliance/catalogue"
 	"github.com/vedette/vedette/appliance/demo/scene"
 	"github.com/vedette/vedette/infer/adopt"
@@ -172,10 +176,35 @@ func (t *modelTrial) adopt(ctx context.Context, env *Env, g *grammar, cfg adopt.
 	if err := os.WriteFile(out, drawn, 0o644); err != nil {
 		return fmt.Errorf("the pipeline %s is installed, but the picture cannot be written: %w (name another file with --out)", cfg.Name, err)
 	}
-	return t.tell(env.Stdout, cfg, report, out)
+	return t.tell(env.Stdout, cfg, report, out, t.live(ctx, g, func(ctx context.Context, models vedettev1.ModelServiceClient) error {
+		for _, m := range report.Models { // the pipeline last, when its parts are what they are now
+			if _, err := models.LoadModel(ctx, &vedettev1.LoadModelRequest{Name: "models/" + m}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }
 
-func (t *modelTrial) tell(w io.Writer, cfg adopt.Config, r *adopt.Report, picture string) error {
+// errNotLive says that no appliance serves the repository now.
+var errNotLive = errors.New("no appliance runs with it")
+
+// live tells the appliance that serves the repository, if it runs, what has become of its models.
+func (s *modelStore) live(ctx context.Context, g *grammar, tell func(ctx context.Context, models vedettev1.ModelServiceClient) error) error {
+	if s.Repository != "" && s.Repository != importedModels(g.DataDir) {
+		return errNotLive
+	}
+	if _, err := os.Stat(appliance.LocalSocket(g.DataDir)); err != nil {
+		return errNotLive
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return (&client{}).on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		return tell(ctx, vedettev1.NewModelServiceClient(conn))
+	})
+}
+
+func (t *modelTrial) tell(w io.Writer, cfg adopt.Config, r *adopt.Report, picture string, live error) error {
 	seen := map[string]int{}
 	var order []string
 	for _, b := range r.Boxes {
@@ -214,7 +243,14 @@ func (t *modelTrial) tell(w io.Writer, cfg adopt.Config, r *adopt.Report, pictur
 	if err := table(w, rows...); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nNext: restart vedette-infer so that it finds the pipeline (systemctl restart vedette-infer), then\n  vedette camera update CAMERA --pipeline %s\n", cfg.Name)
+	next := "Next:"
+	switch {
+	case errors.Is(live, errNotLive):
+		next = "It is loaded when vedette-infer starts. Next:"
+	case live != nil:
+		next = fmt.Sprintf("It is not loaded yet: %v. Next: restart vedette-infer (systemctl restart vedette-infer), then", live)
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n  vedette camera update CAMERA --pipeline %s\n", next, cfg.Name)
 	return err
 }
 
@@ -417,16 +453,29 @@ type modelRemove struct {
 }
 
 // Run removes a pipeline, the part that cameras name first.
-func (c *modelRemove) Run(env *Env, g *grammar) error {
+func (c *modelRemove) Run(ctx context.Context, env *Env, g *grammar) error {
 	dir := c.dir(g)
 	if !slices.Contains(pipelines(dir), c.Name) {
 		return fmt.Errorf("there is no pipeline %q in %s", c.Name, dir)
 	}
+	var parts []string
 	for _, part := range []string{"", "-boxes", "-detector", "-prepare"} {
 		if err := os.RemoveAll(filepath.Join(dir, c.Name+part)); err != nil {
 			return fmt.Errorf("remove the pipeline: %w", err)
 		}
+		parts = append(parts, c.Name+part)
 	}
-	_, err := fmt.Fprintf(env.Stdout, "%s is removed; cameras that still name it say so in their state\n", c.Name)
+	err := c.live(ctx, g, func(ctx context.Context, models vedettev1.ModelServiceClient) error {
+		var errs []error
+		for _, m := range parts {
+			_, err := models.UnloadModel(ctx, &vedettev1.UnloadModelRequest{Name: "models/" + m})
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil && !errors.Is(err, errNotLive) {
+		_, _ = fmt.Fprintf(env.Stderr, "it is loaded until vedette-infer starts again: %v\n", err)
+	}
+	_, err = fmt.Fprintf(env.Stdout, "%s is removed; cameras that still name it say so in their state\n", c.Name)
 	return err
 }

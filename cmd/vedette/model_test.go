@@ -74,7 +74,37 @@ func TestAPulledDetectorFollowsWhatACameraSees(t *testing.T) {
 		}
 		return false
 	})
-	if out, err := vedette("model", "remove", "other"); err != nil {
-		t.Errorf("vedette model remove: %v\n%s", err, out)
+	// A second one comes and goes while the appliance runs.
+	loaded := func(name string) bool {
+		var r struct {
+			Models []struct{ Name, State string }
+		}
+		if err := p.get("/v1/models", &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range r.Models {
+			if m.Name == "models/"+name && m.State == "READY" {
+				return true
+			}
+		}
+		return false
+	}
+	out, err = vedette("model", "import", filepath.Join(models, "detector/1/model.onnx"), "--name", "late", "--models", models, "--onnxruntime", library)
+	if err != nil || !loaded("late") || !loaded("late-detector") {
+		t.Errorf("vedette model import, live: %v\n%s", err, out)
+	}
+	p.cli("camera", "update", "street", "--pipeline", "late")
+	p.until("frames analysed by the pipeline that came late", 60*time.Second, func() bool {
+		var c struct{ Status struct{ AnalysedFps float64 } }
+		return p.get("/v1/cameras/street", &c) == nil && c.Status.AnalysedFps > 0 && strings.Contains(p.output(), "reason=MODEL_CHANGED")
+	})
+	p.cli("camera", "update", "street", "--pipeline", "pipeline")
+	for _, name := range []string{"late", "other"} {
+		if out, err := vedette("model", "remove", name); err != nil || strings.Contains(out, "until vedette-infer starts again") {
+			t.Errorf("vedette model remove: %v\n%s", err, out)
+		}
+	}
+	if loaded("late") || loaded("late-detector") || loaded("other") {
+		t.Error("what was removed is still loaded")
 	}
 }
