@@ -138,7 +138,10 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 
-	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	web := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // whoever connects could fill the log otherwise
+	}
 	run, runCtx := errgroup.WithContext(ctx)
 	for _, ln := range []net.Listener{inside, s.cfg.GRPC, s.cfg.Local} {
 		if ln != nil {

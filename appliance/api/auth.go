@@ -186,6 +186,9 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 
 func (g *gate) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	a, err := g.check(s.Context(), info.FullMethod)
+	if err == nil && a.token != "" {
+		err = errors.Join(g.paces.take(a.token, g.now()), g.calls.room(a.token))
+	}
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
@@ -36,5 +38,24 @@ func TestATokensLimitSurvivesTheStoreAndADamagedOneOpensNothing(t *testing.T) {
 		if a, err := parseAccess([]byte(spec)); err == nil {
 			t.Errorf("%s opens %+v", spec, a)
 		}
+	}
+}
+
+func TestAsManyStreamsAsAWallNeedsAreOpenWithAToken(t *testing.T) {
+	var c calls
+	var last func()
+	for range maxStreams {
+		_, last = c.begin(t.Context(), access{token: "wall"}, time.Now())
+		defer last()
+	}
+	if err := c.room("wall"); err == nil || !strings.Contains(err.Error(), "500 streams") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := c.room("other"); err != nil {
+		t.Errorf("with another token: %v", err)
+	}
+	last()
+	if err := c.room("wall"); err != nil {
+		t.Errorf("after one has ended: %v", err)
 	}
 }

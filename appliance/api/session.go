@@ -41,6 +41,28 @@ type call struct {
 	cancel      context.CancelCauseFunc
 }
 
+// maxStreams is how many streams may be open with one token: more than any wall of cameras needs.
+const maxStreams = 500
+
+// room tells whether another stream may be opened with a token.
+func (c *calls) room(token string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for o := range c.open {
+		if o.token == token {
+			n++
+		}
+	}
+	if token == "" || n < maxStreams {
+		return nil
+	}
+	return &ReasonError{
+		Code: codes.ResourceExhausted, Reason: "TOO_MANY_STREAMS", Message: fmt.Sprintf("%d streams are open with this token, which is the most", n),
+		Hint: "end those that nobody looks at, or give each client a token of its own",
+	}
+}
+
 // begin notes a call. Its context ends with errEnded when the token or user does; done has to be called at its end.
 func (c *calls) begin(ctx context.Context, a access, now time.Time) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

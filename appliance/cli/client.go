@@ -112,6 +112,23 @@ func plain(err error) error {
 	// The API says what is wrong in words of its own; gRPC itself adds no details.
 	if s.Code() == codes.Unavailable && len(s.Details()) == 0 {
 		_, why, _ := strings.Cut(s.Message(), "desc = ")
+		for sign, advice := range map[string]string{
+			"tls: certificate required":                      "the appliance lets in only who shows a certificate: give --tls-client-cert and --tls-client-key",
+			"tls: unknown certificate authority":             "the appliance does not know who signed the certificate of --tls-client-cert: its setting tls-client-ca names whom it trusts",
+			"tls: bad certificate":                           "the appliance does not take the certificate of --tls-client-cert: its setting tls-client-ca names whom it trusts",
+			"tls: expired certificate":                       "the certificate of --tls-client-cert has expired",
+			"x509: certificate signed by unknown authority":  "who signed the appliance's certificate is not known here: give its --tls-fingerprint, which its log tells, or --tls-ca",
+			"tls: first record does not look like a TLS":     "the appliance does not speak TLS at this address: leave the --tls flags out",
+			"error reading server preface: EOF":              "the appliance speaks TLS at this address: give its --tls-fingerprint, which its log tells, or --tls-ca",
+			"error reading server preface: http2: frame too": "this is no gRPC address; the dashboard's is another",
+		} {
+			if strings.Contains(why, sign) {
+				return fmt.Errorf("%s (%s)", advice, strings.Trim(why, `"`))
+			}
+		}
+		if strings.Contains(why, "broken pipe") || strings.Contains(why, "connection reset") {
+			return fmt.Errorf("the appliance ended the connection: %s (where it asks for a client's certificate, --tls-client-cert has to be one it trusts)", strings.Trim(why, `"`))
+		}
 		return fmt.Errorf("the appliance cannot be reached: %s (does it run, and is this its gRPC address?)", strings.Trim(why, `"`))
 	}
 	return errors.New(s.Message())
