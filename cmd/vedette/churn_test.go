@@ -1,12 +1,14 @@
 package main_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +45,8 @@ type churn struct {
 	analytics vedettev1.AnalyticsServiceClient
 	sources   []*rtsptest.Camera
 
+	samples []churnSample
+
 	mu    sync.Mutex
 	tried map[string]int
 	last  map[string]int64  // newest sequence seen of a camera, by id and uid
@@ -73,6 +77,7 @@ func TestChurn(t *testing.T) {
 	var watching, working sync.WaitGroup
 	watching.Go(func() { c.watch(ctx) })
 	before := c.descriptors()
+	routines := c.goroutines()
 	until := time.Now().Add(*churnTime)
 	expected := make([]map[string]string, churners) // display names by id
 	for i := range churners {
@@ -80,6 +85,7 @@ func TestChurn(t *testing.T) {
 	}
 	working.Go(func() { c.flap(until) })
 	working.Go(func() { c.kill(until) })
+	working.Go(func() { c.sample(until) })
 	working.Wait()
 
 	c.lastWriteWins(ctx, expected)
@@ -93,6 +99,7 @@ func TestChurn(t *testing.T) {
 			c.sequencesClosedOnce(ctx)
 		}},
 		{"descriptors were given back", func() { c.nothingLeaked(before) }},
+		{"goroutines have ended", func() { c.nothingRuns(routines) }},
 	} {
 		began := time.Now()
 		phase.check()
@@ -103,6 +110,90 @@ func TestChurn(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fmt.Printf("# churn: %v in %s, %d tracks seen\n", c.tried, *churnTime, len(c.owner))
+	c.growth()
+}
+
+// churnSample is what the appliance, which is never killed, holds at one moment.
+type churnSample struct {
+	at, memory, files, routines float64 // hours, MB, and counts
+}
+
+// sample looks at the appliance twice a second.
+func (c *churn) sample(until time.Time) {
+	began := time.Now()
+	for time.Now().Before(until) {
+		time.Sleep(500 * time.Millisecond)
+		pid := c.p.cmd.Process.Pid
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		if err != nil {
+			c.t.Error(err)
+			return
+		}
+		c.samples = append(c.samples, churnSample{
+			at: time.Since(began).Hours(), memory: resident(c.t, pid), files: float64(len(entries)), routines: float64(c.goroutines()),
+		})
+	}
+}
+
+// growth prints what the appliance holds more at the end than at the start, when that was long enough to tell: the straight
+// line through the last three quarters. Descriptors and goroutines swing with the cameras there are at a moment.
+func (c *churn) growth() {
+	if *churnTime < time.Minute {
+		return
+	}
+	line := c.samples[len(c.samples)/4:]
+	for _, m := range []struct {
+		name, unit string
+		of         func(s *churnSample) float64
+		budget     float64
+	}{
+		{"memory", "MB", func(s *churnSample) float64 { return s.memory }, 15},
+		{"files", "files", func(s *churnSample) float64 { return s.files }, 20},
+		{"goroutines", "goroutines", func(s *churnSample) float64 { return s.routines }, 60},
+	} {
+		var at, of, both, square float64
+		n := float64(len(line))
+		for i := range line {
+			at += line[i].at / n
+			of += m.of(&line[i]) / n
+		}
+		for i := range line {
+			both += (line[i].at - at) * (m.of(&line[i]) - of)
+			square += (line[i].at - at) * (line[i].at - at)
+		}
+		span := line[len(line)-1].at - line[0].at
+		report("churn_"+m.name+"_growth", both/square*span, m.unit, m.budget)
+		fmt.Printf("# %s of the appliance: %.1f on average, %+.1f an hour\n", m.name, of, both/square)
+	}
+}
+
+// goroutines of the appliance.
+func (c *churn) goroutines() int {
+	resp, err := http.Get("http://" + c.p.http() + "/metrics")
+	if err != nil {
+		c.t.Error(err)
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	n := 0
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if _, err := fmt.Sscanf(lines.Text(), "go_goroutines %d", &n); err == nil {
+			return n
+		}
+	}
+	c.t.Error("the metrics tell no number of goroutines")
+	return 0
+}
+
+// nothingRuns waits until the appliance runs about as many goroutines as before there was a camera.
+func (c *churn) nothingRuns(before int) {
+	const slack = 15 // connections of this test, a commit under way
+	now := 0
+	c.p.until("goroutines end", time.Minute, func() bool {
+		now = c.goroutines()
+		return now <= before+slack
+	})
+	c.t.Logf("goroutines before %d, after %d", before, now)
 }
 
 func (c *churn) count(what string, err error) bool {
