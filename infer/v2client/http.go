@@ -20,15 +20,22 @@ const headerLength = "Inference-Header-Content-Length"
 // HTTP talks HTTP with one server, tensors as bytes behind the JSON. Safe for concurrent use.
 type HTTP struct {
 	base      string
+	headers   map[string]string
 	transport *http.Transport
 }
 
 // NewHTTP makes a client of a server's base address, http://host:port. Connections are kept for as many calls
 // as run at once.
 func NewHTTP(base string, cfg Config) *HTTP {
-	return &HTTP{base: strings.TrimSuffix(base, "/"), transport: &http.Transport{
-		MaxIdleConnsPerHost: 1024, DisableCompression: true, TLSClientConfig: tlsOf(cfg),
+	return &HTTP{base: strings.TrimSuffix(base, "/"), headers: cfg.Headers, transport: &http.Transport{
+		MaxIdleConnsPerHost: 1024, DisableCompression: true, TLSClientConfig: tlsOf(cfg), Proxy: http.ProxyFromEnvironment,
 	}}
+}
+
+func (h *HTTP) decorate(req *http.Request) {
+	for k, v := range h.headers {
+		req.Header.Set(k, v)
+	}
 }
 
 func tlsOf(cfg Config) *tls.Config {
@@ -52,6 +59,16 @@ type StatusError struct {
 
 // Error is the server's message.
 func (e *StatusError) Error() string { return e.Message }
+
+func statusError(resp *http.Response, body []byte) *StatusError {
+	var e struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &e) != nil || e.Error == "" {
+		e.Error = resp.Status
+	}
+	return &StatusError{Status: resp.StatusCode, Message: e.Error}
+}
 
 type jsonTensor struct {
 	Name       string         `json:"name"`
@@ -107,6 +124,7 @@ func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
 	hr.ContentLength = int64(total)
 	hr.Header.Set(headerLength, strconv.Itoa(len(head)))
 	hr.Header.Set("Content-Type", "application/octet-stream")
+	h.decorate(hr)
 	resp, err := h.transport.RoundTrip(hr)
 	if err != nil {
 		return nil, err
@@ -117,13 +135,7 @@ func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		var e struct {
-			Error string `json:"error"`
-		}
-		if json.Unmarshal(body.Bytes(), &e) != nil || e.Error == "" {
-			e.Error = resp.Status
-		}
-		return nil, &StatusError{Status: resp.StatusCode, Message: e.Error}
+		return nil, statusError(resp, body.Bytes())
 	}
 	return parseHTTP(body.Bytes(), resp.Header.Get(headerLength))
 }

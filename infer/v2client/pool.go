@@ -19,7 +19,7 @@ import (
 // answer, which may be in the slot too, has been read. The slot that was given back first is lent first. Neither
 // side copies anything. Safe for concurrent use.
 type Pool struct {
-	client *Client
+	server Registrar
 	name   string
 	file   string
 	mem    []byte
@@ -41,13 +41,13 @@ const page = 4096
 
 // NewPool makes shared memory of so many slots of at least size bytes, and registers it with the server. The
 // server must run on this machine and allow it.
-func NewPool(ctx context.Context, c *Client, slots, size int) (*Pool, error) {
+func NewPool(ctx context.Context, server Registrar, slots, size int) (*Pool, error) {
 	if slots < 1 || size < 1 || size > math.MaxInt-page || (size+page)/page > math.MaxInt/page/slots {
 		return nil, fmt.Errorf("make a pool of %d slots of %d bytes: both must be at least 1, and fit memory", slots, size)
 	}
 	size = (size + page - 1) / page * page
 	name := "vedette-" + rand.Text()
-	p := &Pool{client: c, name: name, file: filepath.Join("/dev/shm", name), size: size, free: make(chan int, slots)}
+	p := &Pool{server: server, name: name, file: filepath.Join("/dev/shm", name), size: size, free: make(chan int, slots)}
 	if err := p.create(slots * size); err != nil {
 		return nil, fmt.Errorf("make shared memory %s: %w", p.file, err)
 	}
@@ -64,7 +64,7 @@ func NewPool(ctx context.Context, c *Client, slots, size int) (*Pool, error) {
 // Register makes the memory known to the server once more, after the server was started anew; requests then fail with
 // "Unable to find shared memory region".
 func (p *Pool) Register(ctx context.Context) error {
-	_, err := p.client.SystemSharedMemoryRegister(ctx, &inference.SystemSharedMemoryRegisterRequest{
+	_, err := p.server.SystemSharedMemoryRegister(ctx, &inference.SystemSharedMemoryRegisterRequest{
 		Name: p.name, Key: "/" + p.name, ByteSize: uint64(len(p.mem)),
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *Pool) Close(ctx context.Context) error {
 		<-p.free // nobody gets one any more
 	}
 	defer p.remove()
-	_, err := p.client.SystemSharedMemoryUnregister(ctx, &inference.SystemSharedMemoryUnregisterRequest{Name: p.name})
+	_, err := p.server.SystemSharedMemoryUnregister(ctx, &inference.SystemSharedMemoryUnregisterRequest{Name: p.name})
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
@@ -29,6 +30,8 @@ type Config struct {
 	TLS *tls.Config
 	// Keepalive probes an idle connection so often; 0: never.
 	Keepalive time.Duration
+	// Headers go with every call: as headers of HTTP, as metadata of gRPC.
+	Headers map[string]string
 }
 
 // Client talks gRPC with one server. Safe for concurrent use.
@@ -53,11 +56,31 @@ func New(target string, cfg Config, extra ...grpc.DialOption) (*Client, error) {
 	if cfg.Keepalive > 0 {
 		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.Keepalive, PermitWithoutStream: true}))
 	}
+	if len(cfg.Headers) > 0 {
+		md := headers(metadata.New(cfg.Headers))
+		opts = append(opts, grpc.WithUnaryInterceptor(md.unary), grpc.WithStreamInterceptor(md.stream))
+	}
 	conn, err := grpc.NewClient(target, append(opts, extra...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", target, err)
 	}
 	return &Client{GRPCInferenceServiceClient: inference.NewGRPCInferenceServiceClient(conn), conn: conn}, nil
+}
+
+// headers are added to every call.
+type headers metadata.MD
+
+func (h headers) with(ctx context.Context) context.Context {
+	own, _ := metadata.FromOutgoingContext(ctx)
+	return metadata.NewOutgoingContext(ctx, metadata.Join(own, metadata.MD(h)))
+}
+
+func (h headers) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(h.with(ctx), method, req, reply, conn, opts...)
+}
+
+func (h headers) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return streamer(h.with(ctx), desc, conn, method, opts...)
 }
 
 // window lets a tensor of some megabytes travel without waiting for window updates.

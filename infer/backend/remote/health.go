@@ -2,9 +2,6 @@ package remote
 
 import (
 	"context"
-	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/vedette/vedette/api/inference"
@@ -40,34 +37,8 @@ func (in *instance) watch(ctx context.Context) {
 
 // ready asks whether the model there can serve.
 func (s *server) ready(ctx context.Context, model string, version int64) bool {
-	v := ""
-	if version > 0 {
-		v = strconv.FormatInt(version, 10)
-	}
-	if s.grpc != nil {
-		r, err := s.grpc.ModelReady(ctx, &inference.ModelReadyRequest{Name: model, Version: v})
-		return err == nil && r.GetReady()
-	}
-	path := []string{"v2", "models", model}
-	if v != "" {
-		path = append(path, "versions", v)
-	}
-	address, err := url.JoinPath(s.address, append(path, "ready")...)
-	if err != nil {
-		return false
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		return false
-	}
-	transport := &http.Transport{TLSClientConfig: s.secure, Proxy: http.ProxyFromEnvironment}
-	defer transport.CloseIdleConnections()
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return false
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	r, err := s.tell().ModelReady(ctx, &inference.ModelReadyRequest{Name: model, Version: versionText(version)})
+	return err == nil && r.GetReady()
 }
 
 // checked notes what a check found. A server that is not ready is passed over until the next but one.

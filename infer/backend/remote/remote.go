@@ -230,7 +230,7 @@ func newServer(address string, secure *tls.Config, share bool) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &server{address: address, secure: secure}
+	s := &server{address: address}
 	switch u.Scheme {
 	case "http", "https":
 		s.http = v2client.NewHTTP(strings.TrimSuffix(address, "/"), v2client.Config{TLS: secure})

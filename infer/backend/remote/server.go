@@ -2,20 +2,15 @@ package remote
 
 import (
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
@@ -28,7 +23,6 @@ type server struct {
 	address string
 	grpc    *v2client.Client
 	http    *v2client.HTTP
-	secure  *tls.Config
 
 	mu    sync.Mutex // guards what follows
 	until time.Time  // passed over until then
@@ -76,57 +70,28 @@ func (s *server) infer(ctx context.Context, req *v2client.Request) (*v2client.Re
 	return s.grpc.Infer(ctx, req)
 }
 
-// maxConfig bounds a configuration's JSON.
-const maxConfig = 16 << 20
-
 // config asks what the model there takes and gives.
 func (s *server) config(ctx context.Context, model string, version int64) (*inference.ModelConfig, error) {
-	v := ""
-	if version > 0 {
-		v = strconv.FormatInt(version, 10)
-	}
-	if s.grpc != nil {
-		r, err := s.grpc.ModelConfig(ctx, &inference.ModelConfigRequest{Name: model, Version: v})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.address, err)
-		}
-		return r.GetConfig(), nil
-	}
-	path := []string{"v2", "models", model}
-	if v != "" {
-		path = append(path, "versions", v)
-	}
-	address, err := url.JoinPath(s.address, append(path, "config")...)
+	r, err := s.tell().ModelConfig(ctx, &inference.ModelConfigRequest{Name: model, Version: versionText(version)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.address, err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.address, err)
+	return r.GetConfig(), nil
+}
+
+// tell is who tells of the server's models.
+func (s *server) tell() v2client.Describer {
+	if s.http != nil {
+		return s.http
 	}
-	transport := &http.Transport{TLSClientConfig: s.secure, Proxy: http.ProxyFromEnvironment}
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.address, err)
+	return s.grpc
+}
+
+func versionText(version int64) string {
+	if version <= 0 {
+		return ""
 	}
-	defer func() { _ = resp.Body.Close() }() // nothing more to be read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxConfig))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.address, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		var e struct{ Error string }
-		if json.Unmarshal(body, &e) != nil || e.Error == "" {
-			e.Error = resp.Status
-		}
-		return nil, fmt.Errorf("%s: %s", s.address, e.Error)
-	}
-	c := &inference.ModelConfig{}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, c); err != nil {
-		return nil, fmt.Errorf("%s: read the configuration: %w", s.address, err)
-	}
-	return c, nil
+	return strconv.FormatInt(version, 10)
 }
 
 // reached tells whether a server took the request, whatever became of it.
