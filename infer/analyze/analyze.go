@@ -3,17 +3,13 @@
 package analyze
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -396,23 +392,16 @@ func (s *sweep) score(p *Point) float64 {
 
 // metricsMemory asks a server's metrics how much memory its process has.
 func metricsMemory(ctx context.Context, address string) (int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	const family = "process_resident_memory_bytes"
+	all, err := perf.ReadMetrics(ctx, address, family)
 	if err != nil {
 		return 0, err
 	}
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
+	v, ok := all[family]
+	if !ok {
+		return 0, fmt.Errorf("%s does not tell %s", address, family)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	for lines := bufio.NewScanner(io.LimitReader(resp.Body, 16<<20)); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), "process_resident_memory_bytes "); ok {
-			v, err := strconv.ParseFloat(text, 64)
-			return int64(v), err
-		}
-	}
-	return 0, fmt.Errorf("%s does not tell process_resident_memory_bytes", address)
+	return int64(v), nil
 }
 
 // within tells whether a point keeps to the limits.

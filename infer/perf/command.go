@@ -1,44 +1,105 @@
 package perf
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/vedette/vedette/infer/v2client"
 )
 
-// Command is the verb of the command line: its fields are its flags, tagged for the command line library.
+// Command is the verb of the command line: its fields are its flags, tagged for the command line library. They are those
+// of perf_analyzer where it has them.
 type Command struct {
-	Model      string `short:"m" required:"" placeholder:"NAME" help:"Model to ask."`
+	Model      string `short:"m" name:"model" aliases:"model-name" required:"" placeholder:"NAME" help:"Model to ask."`
 	Version    int64  `short:"x" name:"model-version" placeholder:"N" help:"Its version; the server's choice by default."`
-	URL        string `short:"u" name:"url" default:"127.0.0.1:8001" placeholder:"ADDR" help:"gRPC address of the server (${default})."`
+	Protocol   string `short:"i" name:"protocol" enum:"grpc,http,gRPC,HTTP" default:"grpc" help:"What --url speaks: grpc or http (${default})."`
+	URL        string `short:"u" name:"url" placeholder:"ADDR" help:"Address of the server: 127.0.0.1:8001 by default, 127.0.0.1:8000 of http."`
 	HTTP       string `name:"http" placeholder:"ADDR" help:"Send requests to this HTTP address instead; --url still tells of the model."`
-	Beside     string `placeholder:"ADDR" help:"gRPC address of a second server, measured in turns with the first."`
+	Beside     string `placeholder:"ADDR" help:"Address of a second server, measured in turns with the first."`
 	BesideHTTP string `name:"beside-http" placeholder:"ADDR" help:"HTTP address of the second server."`
 
-	Concurrency string  `name:"concurrency-range" placeholder:"FROM:TO:STEP" help:"Requests kept under way; 1 by default."`
-	Rate        string  `name:"request-rate-range" placeholder:"FROM:TO:STEP" help:"Requests a second instead, whatever comes back."`
-	Poisson     bool    `help:"Send them at random moments."`
-	Limit       float64 `name:"latency-threshold" placeholder:"MS" help:"Stop where the p99 latency is beyond so many milliseconds."`
+	Header      []string `short:"H" placeholder:"KEY:VALUE" sep:"none" help:"Header, or metadata of gRPC, of every call; may be given several times."`
+	Compression string   `name:"grpc-compression-algorithm" enum:"none,gzip" default:"none" help:"How gRPC compresses requests: none or gzip."`
+	TLS         bool     `name:"ssl-grpc-use-ssl" help:"Speak TLS with gRPC. With HTTP the address begins with https://."`
+	CA          string   `name:"ssl-grpc-root-certifications-file" aliases:"ssl-https-ca-certificates-file" type:"path" placeholder:"FILE" help:"Certificates to trust instead of the system's."`
+	Cert        string   `name:"ssl-grpc-certificate-chain-file" aliases:"ssl-https-client-certificate-file" type:"path" placeholder:"FILE" help:"The client's own certificate."`
+	Key         string   `name:"ssl-grpc-private-key-file" aliases:"ssl-https-private-key-file" type:"path" placeholder:"FILE" help:"And its key."`
 
-	Batch    int      `short:"b" name:"batch-size" default:"1" help:"Batch dimension (${default})."`
-	Shape    []string `placeholder:"NAME:D,D" sep:"none" help:"Dimensions of an input that the model leaves open; may be given several times."`
-	Value    []string `placeholder:"NAME:V,V" sep:"none" help:"What an input is filled with, over and over, instead of zeros; may be given several times."`
-	Random   bool     `help:"Fill tensors at random instead of with zeros."`
-	Stream   bool     `name:"streaming" help:"Send over gRPC streams."`
-	Memory   string   `name:"shared-memory" enum:"none,system" default:"none" help:"Where tensors are: none or system."`
-	Sequence int      `name:"sequence-length" default:"20" help:"Mean length of sequences of models that keep state (${default})."`
+	Concurrency  string  `name:"concurrency-range" placeholder:"FROM:TO:STEP" help:"Requests kept under way; 1 by default."`
+	Periodic     string  `name:"periodic-concurrency-range" placeholder:"FROM:TO:STEP" help:"Begin with so many under way and add more as they are answered, in one measurement."`
+	Period       int     `name:"request-period" default:"10" placeholder:"N" help:"Answers to each before more are added (${default})."`
+	Rate         string  `name:"request-rate-range" placeholder:"FROM:TO:STEP" help:"Requests a second instead, whatever comes back."`
+	Distribution string  `name:"request-distribution" enum:"constant,poisson" default:"constant" help:"When requests of a rate leave: constant or poisson."`
+	Poisson      bool    `help:"The same as --request-distribution poisson."`
+	Intervals    string  `name:"request-intervals" type:"path" placeholder:"FILE" help:"File of microseconds between requests, one a line, over and over."`
+	Limit        float64 `short:"l" name:"latency-threshold" placeholder:"MS" help:"Stop where the latency (p99, or --percentile) is beyond so many milliseconds."`
+	Search       bool    `name:"binary-search" help:"With --latency-threshold: look for the highest load of the range that stays within it by halving."`
 
-	Interval  time.Duration `name:"measurement-interval" default:"5s" help:"Length of a measurement window (${default})."`
-	Stability float64       `name:"stability-percentage" default:"10" help:"How much three windows may differ (${default})."`
-	Trials    int           `name:"max-trials" default:"10" help:"Windows before it gives up on that (${default})."`
+	Batch      int      `short:"b" name:"batch-size" default:"1" help:"Batch dimension (${default})."`
+	Input      []string `name:"input-data" placeholder:"zero|random|FILE|DIR" sep:"none" help:"What is sent: zeros, random values, a JSON file of requests, or a folder with a file for each input."`
+	Shape      []string `placeholder:"NAME:D,D" sep:"none" help:"Dimensions of an input that the model leaves open; may be given several times."`
+	Value      []string `placeholder:"NAME:V,V" sep:"none" help:"What an input is filled with, over and over, instead of zeros; may be given several times."`
+	Random     bool     `help:"The same as --input-data random."`
+	Text       string   `name:"string-data" placeholder:"TEXT" help:"What inputs of strings are filled with."`
+	TextLength int      `name:"string-length" default:"128" placeholder:"N" help:"Length of random strings (${default})."`
+	Parameter  []string `name:"request-parameter" placeholder:"NAME:VALUE:TYPE" sep:"none" help:"Parameter of every request, of type bool, int, uint, float or string; may be given several times."`
+	Stream     bool     `name:"streaming" help:"Send over gRPC streams."`
+	Memory     string   `name:"shared-memory" enum:"none,system" default:"none" help:"Where tensors are: none or system."`
 
-	CSV  string `short:"f" name:"csv" placeholder:"FILE" help:"Write the results as CSV too."`
-	JSON string `name:"json" placeholder:"FILE" help:"And as JSON."`
+	Sequence  int     `name:"sequence-length" placeholder:"N" help:"Mean length of sequences of models that keep state: that of the input data, or 20, by default."`
+	Variation float64 `name:"sequence-length-variation" default:"20" placeholder:"PERCENT" help:"How much shorter or longer they may be (${default})."`
+	Sequences int     `name:"num-of-sequences" default:"4" placeholder:"N" help:"Sequences open at once at a rate (${default})."`
+	IDs       string  `name:"sequence-id-range" placeholder:"FROM[:TO]" help:"Their correlation ids, up to TO exclusively."`
+
+	Mode           string  `name:"measurement-mode" enum:"time_windows,count_windows" default:"time_windows" help:"Windows of a time or of a number of requests (${default})."`
+	Interval       Time    `short:"p" name:"measurement-interval" default:"5s" help:"Length of a measurement window, as a duration or in milliseconds (${default})."`
+	WindowRequests int     `name:"measurement-request-count" default:"50" placeholder:"N" help:"Requests in a window of count_windows (${default})."`
+	Requests       int     `name:"request-count" placeholder:"N" help:"Measure exactly so many requests instead of windows."`
+	Warmup         int     `name:"warmup-request-count" placeholder:"N" help:"Requests that are sent before anything is measured."`
+	Percentile     int     `placeholder:"N" help:"Latency that has to settle and that --latency-threshold is about; the mean has to settle by default."`
+	Stability      float64 `short:"s" name:"stability-percentage" default:"10" help:"How much three windows may differ (${default})."`
+	Trials         int     `short:"r" name:"max-trials" default:"10" help:"Windows before it gives up on that (${default})."`
+
+	Collect         bool   `name:"collect-metrics" help:"Read the server's metrics meanwhile and tell the means."`
+	MetricsURL      string `name:"metrics-url" default:"127.0.0.1:8002/metrics" placeholder:"ADDR" help:"Where they are (${default})."`
+	MetricsInterval Time   `name:"metrics-interval" default:"1s" help:"How often, as a duration or in milliseconds (${default})."`
+	Verbose         bool   `short:"v" help:"Tell of every window."`
+	Async           bool   `short:"a" hidden:"" help:"Accepted for perf_analyzer's sake: every request waits on its own here."`
+	Sync            bool   `hidden:"" help:"Likewise."`
+	CSV             string `short:"f" name:"csv" aliases:"latency-report-file" placeholder:"FILE" help:"Write the results as CSV too."`
+	JSON            string `name:"json" placeholder:"FILE" help:"And as JSON."`
+	Export          string `name:"profile-export-file" placeholder:"FILE" help:"And every request with its time and those of its answers, as perf_analyzer's JSON."`
+}
+
+// Time is a span of time on the command line: with a unit, or in milliseconds as perf_analyzer has it.
+type Time time.Duration
+
+// UnmarshalText reads it.
+func (m *Time) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if err != nil {
+		n, notNumber := strconv.ParseUint(string(text), 10, 32)
+		if notNumber != nil {
+			return err
+		}
+		d = time.Duration(n) * time.Millisecond
+	}
+	if d <= 0 {
+		return fmt.Errorf("%s is not above 0", text)
+	}
+	*m = Time(d)
+	return nil
 }
 
 // Run measures and prints to w, one line for each step.
@@ -48,18 +109,27 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	var results []*Result
-	for _, cfg := range steps {
+	try := func(cfg Config) (within bool, err error) {
+		cfg.Progress = c.progress(w)
 		res, err := Run(ctx, cfg)
 		if err != nil {
-			return err
+			return false, err
 		}
 		results = append(results, res)
-		if err := c.print(w, cfg, res); err != nil {
-			return err
+		return c.Limit <= 0 || float64(res.Latency.Chosen) <= c.Limit*float64(time.Millisecond), c.print(w, cfg, res)
+	}
+	if c.Search {
+		err = search(steps, try)
+	} else {
+		for _, cfg := range steps {
+			var within bool
+			if within, err = try(cfg); err != nil || !within {
+				break
+			}
 		}
-		if c.Limit > 0 && float64(res.Latency.P99) > c.Limit*float64(time.Millisecond) {
-			break
-		}
+	}
+	if err != nil {
+		return err
 	}
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
@@ -67,12 +137,42 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	if err := WriteTable(w, results); err != nil {
 		return err
 	}
-	return errors.Join(save(c.CSV, results, WriteCSV), save(c.JSON, results, WriteJSON))
+	return errors.Join(save(c.CSV, results, WriteCSV), save(c.JSON, results, WriteJSON), save(c.Export, results, WriteRequests))
+}
+
+// search looks for the last of rising loads that is within the limit.
+func search(steps []Config, try func(Config) (bool, error)) error {
+	for low, high := 0, len(steps); low < high; {
+		middle := (low + high) / 2
+		within, err := try(steps[middle])
+		if err != nil {
+			return err
+		}
+		if within {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return nil
+}
+
+func (c *Command) progress(w io.Writer) func(Window) {
+	if !c.Verbose {
+		return nil
+	}
+	return func(win Window) {
+		_, _ = fmt.Fprintf(w, "  window: %d requests, %.1f inferences/s, mean %s ms, p99 %s ms, %d errors\n",
+			win.Requests, win.Throughput, millis(win.Latency.Mean), millis(win.Latency.P99), win.Errors)
+	}
 }
 
 func (*Command) print(w io.Writer, cfg Config, res *Result) error {
 	load := fmt.Sprintf("concurrency %d", res.Concurrency)
-	if res.Rate > 0 {
+	switch {
+	case len(cfg.Intervals) > 0:
+		load = "given intervals"
+	case res.Rate > 0:
 		load = fmt.Sprintf("%g requests/s", res.Rate)
 	}
 	at := cfg.GRPC
@@ -86,32 +186,44 @@ func (*Command) print(w io.Writer, cfg Config, res *Result) error {
 	if res.Error != "" {
 		note += ", first error: " + res.Error
 	}
+	for _, series := range slices.Sorted(maps.Keys(res.Metrics)) {
+		note += fmt.Sprintf("\n  %s %.6g", series, res.Metrics[series])
+	}
 	_, err := fmt.Fprintf(w, "%s, %s: %.1f inferences/s, p50 %s ms, p99 %s ms%s\n", at, load, res.Throughput, millis(res.Latency.P50), millis(res.Latency.P99), note)
 	return err
 }
 
 // steps are the measurements to make: every load, at one server and then at the other.
 func (c *Command) steps() ([]Config, error) {
-	base := Config{
-		GRPC: c.URL, HTTP: c.HTTP, Model: c.Model, Version: c.Version, Poisson: c.Poisson, Batch: c.Batch, Random: c.Random, Streaming: c.Stream,
-		SharedMemory: c.Memory == "system", SequenceLength: c.Sequence, Window: c.Interval, Stability: c.Stability / 100, MaxWindows: c.Trials,
-	}
-	var err error
-	if base.Shapes, err = ParseShapes(c.Shape); err != nil {
+	base, err := c.base()
+	if err != nil {
 		return nil, err
 	}
-	if base.Values, err = ParseValues(c.Value); err != nil {
-		return nil, err
-	}
-	loads, text := []float64{1}, c.Concurrency
-	if c.Rate != "" {
+	loads, given := []float64{1}, 0
+	for _, text := range []string{c.Concurrency, c.Periodic, c.Rate, c.Intervals} {
 		if text != "" {
-			return nil, errors.New("--concurrency-range and --request-rate-range: only one of them makes sense")
+			given++
 		}
-		text = c.Rate
 	}
-	if text != "" {
+	if given > 1 {
+		return nil, errors.New("--concurrency-range, --periodic-concurrency-range, --request-rate-range and --request-intervals: only one of them makes sense")
+	}
+	if text := c.Concurrency + c.Periodic + c.Rate; text != "" {
 		if loads, err = span(text); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case c.Search && (c.Limit <= 0 || c.Concurrency+c.Rate == "" || c.Beside != ""):
+		return nil, errors.New("--binary-search needs --latency-threshold, a range of concurrency or rate, and one server")
+	case c.Periodic != "":
+		base.GrowTo, base.GrowEvery = int(loads[len(loads)-1]), c.Period
+		if base.GrowBy = 1; len(loads) > 1 {
+			base.GrowBy = int(loads[1] - loads[0])
+		}
+		loads = loads[:1]
+	case c.Intervals != "":
+		if base.Intervals, err = readIntervals(c.Intervals); err != nil {
 			return nil, err
 		}
 	}
@@ -123,11 +235,179 @@ func (c *Command) steps() ([]Config, error) {
 		} else {
 			cfg.Concurrency = int(load)
 		}
+		cfg.GRPC, cfg.HTTP = c.addresses(c.URL, c.HTTP)
 		out = append(out, cfg)
 		if c.Beside != "" {
-			cfg.GRPC, cfg.HTTP = c.Beside, c.BesideHTTP
+			cfg.GRPC, cfg.HTTP = c.addresses(c.Beside, c.BesideHTTP)
 			out = append(out, cfg)
 		}
+	}
+	return out, nil
+}
+
+// addresses sorts out which protocol an address is for.
+func (c *Command) addresses(url, other string) (grpcAddress, httpAddress string) {
+	if !strings.EqualFold(c.Protocol, "http") {
+		return cmp.Or(url, "127.0.0.1:8001"), other
+	}
+	return "", cmp.Or(other, url, "127.0.0.1:8000")
+}
+
+// base is what all measurements have in common.
+func (c *Command) base() (Config, error) {
+	cfg := Config{
+		Model: c.Model, Version: c.Version, Compress: c.Compression == "gzip", Poisson: c.Poisson || c.Distribution == "poisson", Batch: c.Batch,
+		Random: c.Random, Text: c.Text, TextLength: c.TextLength, Streaming: c.Stream, SharedMemory: c.Memory == "system",
+		SequenceLength: c.Sequence, SequenceSpread: c.Variation / 100, Sequences: c.Sequences, Window: time.Duration(c.Interval), Requests: c.Requests,
+		Warmup: c.Warmup, Percentile: c.Percentile, Stability: c.Stability / 100, MaxWindows: c.Trials, Keep: c.Export != "",
+		MetricsInterval: time.Duration(c.MetricsInterval),
+	}
+	if c.Variation == 0 {
+		cfg.SequenceSpread = -1
+	}
+	if c.Mode == "count_windows" {
+		cfg.WindowRequests = c.WindowRequests
+	}
+	if c.Collect {
+		cfg.Metrics = c.MetricsURL
+	}
+	var err error
+	for _, from := range c.Input {
+		switch from {
+		case "zero":
+		case "random":
+			cfg.Random = true
+		default:
+			if cfg.Data != nil {
+				return cfg, errors.New("--input-data: only one file or folder can be sent")
+			}
+			if cfg.Data, err = readData(from); err != nil {
+				return cfg, err
+			}
+		}
+	}
+	if cfg.Shapes, err = ParseShapes(c.Shape); err != nil {
+		return cfg, err
+	}
+	if cfg.Values, err = ParseValues(c.Value); err != nil {
+		return cfg, err
+	}
+	if cfg.Parameters, err = parseParameters(c.Parameter); err != nil {
+		return cfg, err
+	}
+	if cfg.FirstID, cfg.LastID, err = parseIDs(c.IDs); err != nil {
+		return cfg, err
+	}
+	cfg.Client, err = c.client()
+	return cfg, err
+}
+
+// client is how to talk to the servers.
+func (c *Command) client() (v2client.Config, error) {
+	cfg := v2client.Config{}
+	for _, text := range c.Header {
+		key, value, ok := strings.Cut(text, ":")
+		if !ok || key == "" {
+			return cfg, fmt.Errorf("-H %q is not KEY:VALUE", text)
+		}
+		if cfg.Headers == nil {
+			cfg.Headers = make(map[string]string)
+		}
+		cfg.Headers[key] = strings.TrimSpace(value)
+	}
+	if !c.TLS && c.CA == "" && c.Cert == "" && c.Key == "" {
+		return cfg, nil
+	}
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return cfg, fmt.Errorf("certificates to trust: %w", err)
+		}
+		cfg.TLS.RootCAs = x509.NewCertPool()
+		if !cfg.TLS.RootCAs.AppendCertsFromPEM(pem) {
+			return cfg, fmt.Errorf("certificates to trust: %s has none", c.CA)
+		}
+	}
+	if c.Cert != "" || c.Key != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return cfg, fmt.Errorf("the client's certificate: %w", err)
+		}
+		cfg.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// readIntervals reads microseconds, one a line.
+func readIntervals(path string) ([]time.Duration, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--request-intervals: %w", err)
+	}
+	var out []time.Duration
+	for i, word := range strings.Fields(string(text)) {
+		n, err := strconv.ParseUint(word, 10, 40)
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("--request-intervals: %s: entry %d: %q is no number of microseconds", path, i+1, word)
+		}
+		out = append(out, time.Duration(n)*time.Microsecond)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("--request-intervals: %s is empty", path)
+	}
+	return out, nil
+}
+
+// parseIDs reads FROM[:TO]; TO itself is not used.
+func parseIDs(text string) (first, last uint64, err error) {
+	if text == "" {
+		return 0, 0, nil
+	}
+	from, to, bounded := strings.Cut(text, ":")
+	first, err = strconv.ParseUint(from, 10, 63)
+	if err == nil && bounded {
+		last, err = strconv.ParseUint(to, 10, 63)
+		last--
+	}
+	if err != nil || first == 0 || bounded && last < first {
+		return 0, 0, fmt.Errorf("--sequence-id-range %q is not FROM[:TO] of numbers above 0", text)
+	}
+	return first, last, nil
+}
+
+// parseParameters reads parameters written as NAME:VALUE:TYPE.
+func parseParameters(list []string) (map[string]any, error) {
+	if len(list) == 0 {
+		return nil, nil //nolint:nilnil // an empty map is as good
+	}
+	out := make(map[string]any, len(list))
+	for _, text := range list {
+		name, rest, _ := strings.Cut(text, ":")
+		at := strings.LastIndexByte(rest, ':')
+		if name == "" || at < 0 {
+			return nil, fmt.Errorf("--request-parameter %q is not NAME:VALUE:TYPE", text)
+		}
+		var v any
+		var err error
+		switch value := rest[:at]; rest[at+1:] {
+		case "bool":
+			v, err = strconv.ParseBool(value)
+		case "int":
+			v, err = strconv.ParseInt(value, 10, 64)
+		case "uint":
+			v, err = strconv.ParseUint(value, 10, 64)
+		case "float", "double":
+			v, err = strconv.ParseFloat(value, 64)
+		case "string":
+			v = value
+		default:
+			err = errors.New("the type is none of bool, int, uint, float and string")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--request-parameter %q: %w", text, err)
+		}
+		out[name] = v
 	}
 	return out, nil
 }

@@ -13,17 +13,25 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding/gzip"
 
 	"github.com/vedette/vedette/infer/v2client"
 )
 
 // Config says what to measure. Model and one of GRPC and HTTP are required, everything else may stay zero.
 type Config struct {
-	// GRPC and HTTP are addresses, host:port. With both, GRPC carries metadata and statistics, HTTP the requests.
+	// GRPC and HTTP are addresses, host:port. With both, GRPC carries metadata and statistics, HTTP the requests. HTTP
+	// may begin with https://.
 	GRPC, HTTP string
-	Model      string
+	// Client says how to talk to them. Compress lets gRPC compress requests with gzip.
+	Client   v2client.Config
+	Compress bool
+	Model    string
 	// Version 0 leaves the choice to the server.
 	Version int64
 
@@ -32,6 +40,11 @@ type Config struct {
 	// Rate sends so many requests a second, whatever comes back; Poisson at random moments instead of evenly.
 	Rate    float64
 	Poisson bool
+	// Intervals, when given, are the pauses between requests instead, over and over.
+	Intervals []time.Duration
+	// GrowTo, when given, begins with Concurrency requests under way and adds GrowBy whenever each has been answered
+	// GrowEvery times, up to so many. It is one window, of GrowTo times GrowEvery requests.
+	GrowTo, GrowBy, GrowEvery int
 	// Batch is the batch dimension of requests to models that have one; 0: 1.
 	Batch int
 	// Shapes gives dimensions the model leaves open, by input, without the batch dimension.
@@ -40,15 +53,39 @@ type Config struct {
 	Values map[string][]float64
 	// Random fills tensors at random instead of with zeros.
 	Random bool
+	// Text fills inputs of strings; empty: "0", or with Random letters, TextLength of them; 0: 128.
+	Text       string
+	TextLength int
+	// Data is what is sent instead of all that.
+	Data *Data
+	// Parameters go with every request: bool, int64, float64 or string.
+	Parameters map[string]any
 	// Streaming sends over one gRPC stream per worker.
 	Streaming bool
 	// SharedMemory puts tensors into shared memory instead of into messages.
 	SharedMemory bool
-	// SequenceLength is the mean length of sequences of models that keep state; 0: 20.
+	// SequenceLength is the mean length of sequences of models that keep state; 0: that of the Data, or 20. They are up to
+	// SequenceSpread, a share, shorter or longer; 0: 0.2, negative: none.
 	SequenceLength int
+	SequenceSpread float64
+	// Sequences is how many are open at once at a Rate; 0: 4.
+	Sequences int
+	// FirstID and LastID bound the correlation ids; 0: any.
+	FirstID, LastID uint64
 
 	// Window is the length of one measurement; 0: 5 s.
 	Window time.Duration
+	// WindowRequests ends a window after so many requests instead of a time.
+	WindowRequests int
+	// Requests, when given, sends exactly so many after Warmup others and measures those, in one window.
+	Requests, Warmup int
+	// Percentile is the latency that has to settle, in percent; 0: the mean.
+	Percentile int
+	// Keep keeps every request for Result.Sent.
+	Keep bool
+	// Metrics is the address of the server's metrics, which are looked at every MetricsInterval; 0: 1 s.
+	Metrics         string
+	MetricsInterval time.Duration
 	// Stability is how much the last three windows may differ, a share; 0: 0.1.
 	Stability float64
 	// MaxWindows ends a measurement that does not settle; 0: 10.
@@ -72,6 +109,8 @@ type Window struct {
 // Latency is how long requests took, those of decoupled models up to their last answer.
 type Latency struct {
 	Mean, P50, P90, P95, P99, Max time.Duration
+	// Chosen is the percentile that was asked for; without one it is the P99.
+	Chosen time.Duration
 }
 
 // Server is where the time went inside the server, per request, from its statistics.
@@ -91,7 +130,25 @@ type Result struct {
 	Server      Server
 	// Error is the first error that was seen; empty: none was.
 	Error string
+	// Metrics are the means of the server's gauges of processor, GPU and memory.
+	Metrics map[string]float64 `json:",omitempty"`
+	// Sent are all requests in all windows, which end at Bounds; nil unless they were to be kept.
+	Sent   []Request   `json:"-"`
+	Bounds []time.Time `json:"-"`
 }
+
+// Request is one that was sent.
+type Request struct {
+	Begin    time.Time
+	Sequence uint64
+	Answers  []time.Time
+}
+
+// defaultSequence is the mean length of sequences nobody said anything of.
+const defaultSequence = 20
+
+// timed tells that requests leave by the clock.
+func (c *Config) timed() bool { return c.Rate > 0 || len(c.Intervals) > 0 }
 
 func (c *Config) defaults() error {
 	switch {
@@ -99,17 +156,26 @@ func (c *Config) defaults() error {
 		return errors.New("measure: no model is named")
 	case c.GRPC == "" && c.HTTP == "":
 		return errors.New("measure: no address is given")
-	case c.GRPC == "":
-		return errors.New("measure: the gRPC address is needed too: metadata and statistics come that way")
 	case c.Streaming && c.HTTP != "":
 		return errors.New("measure: streams need gRPC, and HTTP was asked for")
 	case c.Rate < 0 || math.IsNaN(c.Rate):
 		return fmt.Errorf("measure: a rate of %v requests a second", c.Rate)
+	case c.Percentile < 0 || c.Percentile > 99:
+		return fmt.Errorf("measure: percentile %d is not within 1 and 99", c.Percentile)
+	case c.LastID > 0 && (c.FirstID == 0 || c.LastID < c.FirstID):
+		return fmt.Errorf("measure: correlation ids from %d to %d", c.FirstID, c.LastID)
+	case c.GrowTo > 0 && (c.GrowTo < c.Concurrency || c.GrowBy < 1 || c.GrowEvery < 1 || c.timed()):
+		return fmt.Errorf("measure: concurrency that grows from %d to %d by %d every %d requests", c.Concurrency, c.GrowTo, c.GrowBy, c.GrowEvery)
+	}
+	for _, i := range c.Intervals {
+		if i <= 0 {
+			return fmt.Errorf("measure: an interval of %v between requests", i)
+		}
 	}
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.Concurrency, 1}, {&c.Batch, 1}, {&c.SequenceLength, 20}, {&c.MaxWindows, 10}} {
+	}{{&c.Concurrency, 1}, {&c.Batch, 1}, {&c.Sequences, 4}, {&c.TextLength, 128}, {&c.MaxWindows, 10}} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
@@ -120,7 +186,64 @@ func (c *Config) defaults() error {
 	if c.Stability <= 0 {
 		c.Stability = 0.1
 	}
+	if c.MetricsInterval <= 0 {
+		c.MetricsInterval = time.Second
+	}
+	if c.SequenceSpread == 0 {
+		c.SequenceSpread = 0.2
+	}
+	c.SequenceSpread = max(c.SequenceSpread, 0)
+	if c.GrowTo > 0 {
+		c.Requests = c.GrowTo * c.GrowEvery
+	}
+	if c.Requests > 0 {
+		c.MaxWindows = 1
+	}
 	return nil
+}
+
+// connections are those of one measurement.
+type connections struct {
+	grpc *v2client.Client // nil: everything goes over HTTP
+	http *v2client.HTTP   // nil: requests go over gRPC
+}
+
+func connect(cfg *Config) (*connections, error) {
+	c := new(connections)
+	if cfg.GRPC != "" {
+		var extra []grpc.DialOption
+		if cfg.Compress {
+			extra = append(extra, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))
+		}
+		var err error
+		if c.grpc, err = v2client.New(cfg.GRPC, cfg.Client, extra...); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.HTTP != "" {
+		base := cfg.HTTP
+		if !strings.Contains(base, "://") {
+			base = "http://" + base
+		}
+		c.http = v2client.NewHTTP(base, cfg.Client)
+	}
+	return c, nil
+}
+
+func (c *connections) describer() v2client.Describer {
+	if c.grpc != nil {
+		return c.grpc
+	}
+	return c.http
+}
+
+func (c *connections) close() {
+	if c.grpc != nil {
+		_ = c.grpc.Close()
+	}
+	if c.http != nil {
+		_ = c.http.Close()
+	}
 }
 
 // Run measures once.
@@ -128,41 +251,51 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	client, err := v2client.New(cfg.GRPC, v2client.Config{})
+	c, err := connect(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = client.Close() }()
-	m, err := describe(ctx, client, &cfg)
+	defer c.close()
+	m, err := describe(ctx, c.describer(), &cfg)
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLoad(ctx, &cfg, client, m)
+	l, err := newLoad(ctx, &cfg, c, m)
 	if err != nil {
 		return nil, err
 	}
 	defer l.close(ctx)
-	before, err := statistics(ctx, client, &cfg)
+	before, err := statistics(ctx, c.describer(), &cfg)
+	if err != nil {
+		return nil, err
+	}
+	gauges, err := watchMetrics(ctx, &cfg)
 	if err != nil {
 		return nil, err
 	}
 	res, err := l.measure(ctx)
+	means := gauges()
 	if err != nil {
 		return nil, err
 	}
-	after, err := statistics(ctx, client, &cfg)
+	after, err := statistics(ctx, c.describer(), &cfg)
 	if err != nil {
 		return nil, err
 	}
-	res.Server = after.since(before)
-	res.Concurrency, res.Rate = cfg.Concurrency, cfg.Rate
+	res.Server, res.Metrics = after.since(before), means
+	if res.Rate = cfg.Rate; !cfg.timed() {
+		res.Concurrency = int(l.working.Load())
+	}
 	return res, nil
 }
 
 // sample is one answered request.
 type sample struct {
-	took time.Duration
-	err  error
+	begin    time.Time
+	took     time.Duration
+	err      error
+	sequence uint64
+	answers  []time.Time
 }
 
 // measure runs the load, window by window, until it settles.
@@ -170,6 +303,7 @@ func (l *load) measure(ctx context.Context) (*Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	samples := make(chan sample, 1024) // workers should not wait for the sums
 	var wg sync.WaitGroup
+	warm := l.cfg.Warmup
 	wg.Go(func() { l.run(ctx, samples) })
 	go func() { // ends with the workers
 		wg.Wait()
@@ -184,6 +318,13 @@ func (l *load) measure(ctx context.Context) (*Result, error) {
 	res := new(Result)
 	var windows []Window
 	var kept [][]time.Duration
+	for ; warm > 0; warm-- {
+		select {
+		case <-samples:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	for res.Windows < l.cfg.MaxWindows {
 		w, times, err := l.window(ctx, samples, res)
 		if err != nil {
@@ -193,16 +334,22 @@ func (l *load) measure(ctx context.Context) (*Result, error) {
 		if l.cfg.Progress != nil {
 			l.cfg.Progress(w)
 		}
+		if l.cfg.Keep {
+			res.Bounds = append(res.Bounds, time.Now())
+		}
 		windows, kept = append(windows, w), append(kept, times)
 		if n := len(windows); n > 3 {
 			windows, kept = windows[n-3:], kept[n-3:]
 		}
-		if len(windows) == 3 && stable(windows, l.cfg.Stability) {
+		if len(windows) == 3 && l.cfg.stable(windows) {
 			res.Stable = true
 			break
 		}
 	}
-	res.Window = sum(windows, kept)
+	if l.cfg.Requests > 0 {
+		res.Stable = true // there is one window, of what was asked for
+	}
+	res.Window = l.cfg.sum(windows, kept)
 	return res, nil
 }
 
@@ -212,44 +359,64 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 	var times []time.Duration
 	begin := time.Now()
 	behind, answers := l.behind.Load(), l.answers.Load()
-	end := time.NewTimer(l.cfg.Window)
-	defer end.Stop()
-	for {
+	var end <-chan time.Time
+	count := max(l.cfg.Requests, l.cfg.WindowRequests)
+	if count == 0 {
+		timer := time.NewTimer(l.cfg.Window)
+		defer timer.Stop()
+		end = timer.C
+	}
+	for over := false; !over; {
 		select {
 		case <-ctx.Done():
 			return w, nil, context.Cause(ctx)
-		case s := <-samples:
+		case s, more := <-samples:
+			if !more {
+				over = true
+				break
+			}
 			if s.err != nil {
 				w.Errors++
 				if res.Error == "" {
 					res.Error = s.err.Error()
 				}
-				continue
+			} else {
+				times = append(times, s.took)
 			}
-			times = append(times, s.took)
-		case <-end.C:
-			w.Requests, w.Behind, w.Answers = len(times), int(l.behind.Load()-behind), int(l.answers.Load()-answers)
-			w.Throughput = float64(len(times)*l.batch()) / time.Since(begin).Seconds()
-			w.Latency = latency(times)
-			return w, times, nil
+			if l.cfg.Keep && !s.begin.IsZero() {
+				res.Sent = append(res.Sent, Request{Begin: s.begin, Sequence: s.sequence, Answers: s.answers})
+			}
+			over = count > 0 && len(times)+w.Errors >= count
+		case <-end:
+			over = true
 		}
 	}
+	w.Requests, w.Behind, w.Answers = len(times), int(l.behind.Load()-behind), int(l.answers.Load()-answers)
+	w.Throughput = float64(len(times)*l.batch()) / time.Since(begin).Seconds()
+	w.Latency = l.cfg.latency(times)
+	return w, times, nil
 }
 
-func stable(windows []Window, share float64) bool {
+// stable tells whether windows agree on throughput and on the latency that matters.
+func (c *Config) stable(windows []Window) bool {
 	within := func(value func(Window) float64) bool {
 		low, high := math.Inf(1), 0.0
 		for _, w := range windows {
 			low, high = min(low, value(w)), max(high, value(w))
 		}
 		mean := (low + high) / 2
-		return high > 0 && high-low <= 2*share*mean
+		return high > 0 && high-low <= 2*c.Stability*mean
 	}
 	return within(func(w Window) float64 { return w.Throughput }) &&
-		within(func(w Window) float64 { return float64(w.Latency.Mean) })
+		within(func(w Window) float64 {
+			if c.Percentile > 0 {
+				return float64(w.Latency.Chosen)
+			}
+			return float64(w.Latency.Mean)
+		})
 }
 
-func sum(windows []Window, times [][]time.Duration) Window {
+func (c *Config) sum(windows []Window, times [][]time.Duration) Window {
 	var total Window
 	for _, w := range windows {
 		total.Throughput += w.Throughput / float64(len(windows))
@@ -258,12 +425,12 @@ func sum(windows []Window, times [][]time.Duration) Window {
 		total.Behind += w.Behind
 		total.Answers += w.Answers
 	}
-	total.Latency = latency(slices.Concat(times...))
+	total.Latency = c.latency(slices.Concat(times...))
 	return total
 }
 
 // latency sorts times.
-func latency(times []time.Duration) Latency {
+func (c *Config) latency(times []time.Duration) Latency {
 	if len(times) == 0 {
 		return Latency{}
 	}
@@ -275,8 +442,12 @@ func latency(times []time.Duration) Latency {
 	at := func(share float64) time.Duration {
 		return times[min(int(math.Ceil(share*float64(len(times))))-1, len(times)-1)]
 	}
+	chosen := at(0.99)
+	if c.Percentile > 0 {
+		chosen = at(float64(c.Percentile) / 100)
+	}
 	return Latency{
-		Mean: total / time.Duration(len(times)), P50: at(0.5), P90: at(0.9), P95: at(0.95), P99: at(0.99), Max: times[len(times)-1],
+		Chosen: chosen, Mean: total / time.Duration(len(times)), P50: at(0.5), P90: at(0.9), P95: at(0.95), P99: at(0.99), Max: times[len(times)-1],
 	}
 }
 

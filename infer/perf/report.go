@@ -69,3 +69,44 @@ func WriteJSON(w io.Writer, results []*Result) error {
 	e.SetIndent("", "  ")
 	return e.Encode(results)
 }
+
+// WriteRequests prints every request that was kept, in the form of perf_analyzer's export: times are nanoseconds.
+func WriteRequests(w io.Writer, results []*Result) error {
+	type request struct {
+		Timestamp int64   `json:"timestamp"`
+		Sequence  uint64  `json:"sequence_id,omitempty"`
+		Answers   []int64 `json:"response_timestamps"`
+	}
+	type experiment struct {
+		Experiment struct {
+			Mode  string  `json:"mode"`
+			Value float64 `json:"value"`
+		} `json:"experiment"`
+		Requests []request `json:"requests"`
+		Bounds   []int64   `json:"window_boundaries"`
+	}
+	var all struct {
+		Experiments []experiment `json:"experiments"`
+		Version     string       `json:"version"`
+	}
+	all.Version = "1.0"
+	for _, r := range results {
+		e := experiment{Requests: []request{}, Bounds: []int64{}}
+		e.Experiment.Mode, e.Experiment.Value = "concurrency", float64(r.Concurrency)
+		if r.Rate > 0 {
+			e.Experiment.Mode, e.Experiment.Value = "request_rate", r.Rate
+		}
+		for _, s := range r.Sent {
+			one := request{Timestamp: s.Begin.UnixNano(), Sequence: s.Sequence, Answers: []int64{}}
+			for _, t := range s.Answers {
+				one.Answers = append(one.Answers, t.UnixNano())
+			}
+			e.Requests = append(e.Requests, one)
+		}
+		for _, t := range r.Bounds {
+			e.Bounds = append(e.Bounds, t.UnixNano())
+		}
+		all.Experiments = append(all.Experiments, e)
+	}
+	return json.NewEncoder(w).Encode(all)
+}

@@ -21,10 +21,26 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 	models["many/1/keep"], models["many/config.pbtxt"] = "", manyModel
 	r := start(t, "--model-repository", repository(t, models), "--allow-client-shm=true")
 	var all []*perf.Result
+	given := func(text string) *perf.Data {
+		d, err := perf.ParseData([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
 	for _, c := range []struct {
 		name string
 		cfg  perf.Config
 	}{
+		{"HTTP alone", perf.Config{Model: "plain", HTTP: r.at("HTTP"), SharedMemory: true}},
+		{"given data and its answers", perf.Config{Model: "plain", Concurrency: 2, Batch: 2, Data: given(`{"data": [{"INPUT0": [1, 2]}, {"INPUT0": [3, 4]}, {"INPUT0": [5, 6]}],
+			"validation_data": [{"OUTPUT0": [1, 2]}, {"OUTPUT0": [3, 4]}, {"OUTPUT0": [5, 6]}]}`)}},
+		{"given sequences and their answers", perf.Config{Model: "sum", Streaming: true, Data: given(`{"data": [[{"INPUT": [1]}, {"INPUT": [2]}], [{"INPUT": [5]}]],
+			"validation_data": [[{"OUTPUT": [1]}, {"OUTPUT": [3]}], [{"OUTPUT": [5]}]]}`)}},
+		{"more and more at once", perf.Config{Model: "plain", Concurrency: 1, GrowTo: 5, GrowBy: 2, GrowEvery: 4, Keep: true}},
+		{"so many requests", perf.Config{Model: "plain", Concurrency: 3, Requests: 30, Warmup: 10, Keep: true}},
+		{"given intervals", perf.Config{Model: "plain", Intervals: []time.Duration{time.Millisecond, 2 * time.Millisecond}, WindowRequests: 5}},
+		{"metrics", perf.Config{Model: "plain", Metrics: r.at("metrics"), MetricsInterval: 10 * time.Millisecond}},
 		{"concurrency over gRPC", perf.Config{Model: "plain", Concurrency: 2, Batch: 4, Random: true}},
 		{"over HTTP", perf.Config{Model: "plain", HTTP: r.at("HTTP")}},
 		{"a rate at random moments", perf.Config{Model: "plain", Rate: 500, Poisson: true}},
@@ -34,8 +50,13 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 		{"a decoupled model", perf.Config{Model: "many", Streaming: true, Concurrency: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.cfg.GRPC, c.cfg.Window, c.cfg.MaxWindows = r.at("gRPC"), 50*time.Millisecond, 4
-			c.cfg.Shapes = map[string][]int64{"INPUT0": {16}, "IN": {3}, "DELAY": {3}}
+			if c.cfg.GRPC = r.at("gRPC"); c.name == "HTTP alone" {
+				c.cfg.GRPC = ""
+			}
+			c.cfg.Window, c.cfg.MaxWindows = 50*time.Millisecond, 4
+			if c.cfg.Data == nil {
+				c.cfg.Shapes = map[string][]int64{"INPUT0": {16}, "IN": {3}, "DELAY": {3}}
+			}
 			windows := 0
 			c.cfg.Progress = func(perf.Window) { windows++ }
 			res, err := perf.Run(t.Context(), c.cfg)
@@ -53,16 +74,23 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 			if batch := uint64(max(c.cfg.Batch, 1)); res.Server.Inferences < uint64(res.Requests)*batch || res.Server.Executions == 0 {
 				t.Errorf("the server says %+v of %d requests", res.Server, res.Requests)
 			}
+			if n := max(c.cfg.Requests, 5*c.cfg.GrowEvery); n > 0 && (res.Requests != n || len(res.Sent) != n || len(res.Sent[0].Answers) != 1) {
+				t.Errorf("measured %d of %d requests, kept %d", res.Requests, n, len(res.Sent))
+			}
+			if c.cfg.Metrics != "" && res.Metrics["process_resident_memory_bytes"] < 1<<20 {
+				t.Errorf("the server has %v", res.Metrics)
+			}
 			all = append(all, res)
 		})
 	}
 	var table, csv, json bytes.Buffer
-	for _, err := range []error{perf.WriteTable(&table, all), perf.WriteCSV(&csv, all), perf.WriteJSON(&json, all)} {
+	for _, err := range []error{perf.WriteTable(&table, all), perf.WriteCSV(&csv, all), perf.WriteJSON(&json, all), perf.WriteRequests(&json, all)} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	if strings.Count(table.String(), "\n") != 8 || strings.Count(csv.String(), "\n") != 8 || !strings.Contains(json.String(), `"Throughput"`) {
+	if strings.Count(table.String(), "\n") != len(all)+1 || strings.Count(csv.String(), "\n") != len(all)+1 || !strings.Contains(json.String(), `"Throughput"`) ||
+		!strings.Contains(json.String(), `"response_timestamps":[1`) {
 		t.Errorf("got\n%s", table.String())
 	}
 }
@@ -82,7 +110,7 @@ func TestT1PerfSaysWhatItNeeds(t *testing.T) {
 		{"too large a batch", perf.Config{Model: "plain", GRPC: r.at("gRPC"), Batch: 9}, "it takes 8 at most"},
 		{"an unknown model", perf.Config{Model: "none", GRPC: r.at("gRPC")}, "Request for unknown model: 'none' is not found"},
 		{"a decoupled model without a stream", perf.Config{Model: "many", GRPC: r.at("gRPC")}, "only a stream can take"},
-		{"values that do not fill", perf.Config{Model: "sum", GRPC: r.at("gRPC"), Values: map[string][]float64{"INPUT": {1, 2}}}, "2 values do not fill shape [1,1]"},
+		{"values that do not fill", perf.Config{Model: "sum", GRPC: r.at("gRPC"), Values: map[string][]float64{"INPUT": {1, 2}}}, "2 values do not fill shape [1] of 1 elements"},
 		{"a stream over HTTP", perf.Config{Model: "plain", GRPC: "x:1", HTTP: "x:1", Streaming: true}, "streams need gRPC"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -90,6 +118,18 @@ func TestT1PerfSaysWhatItNeeds(t *testing.T) {
 				t.Errorf("got %v, want it to say %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestT1PerfTellsOfWrongAnswers(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	d, err := perf.ParseData([]byte(`{"data": [{"INPUT0": [1, 2]}], "validation_data": [{"OUTPUT0": [1, 3]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := perf.Run(t.Context(), perf.Config{Model: "plain", GRPC: r.at("gRPC"), Data: d, Requests: 3})
+	if err != nil || res.Errors != 3 || res.Error != `output "OUTPUT0" is not what validation_data has` {
+		t.Errorf("got %+v, %v", res, err)
 	}
 }
 
@@ -107,7 +147,7 @@ func TestPerfCommandComparesTwoServers(t *testing.T) {
 	dir := t.TempDir()
 	c := perf.Command{
 		Model: "plain", URL: r.at("gRPC"), Beside: other.at("gRPC"), BesideHTTP: other.at("HTTP"), Concurrency: "1:2", Shape: []string{"INPUT0:4"},
-		Interval: 30 * time.Millisecond, Trials: 3, CSV: filepath.Join(dir, "x.csv"), JSON: filepath.Join(dir, "x.json"),
+		Interval: perf.Time(30 * time.Millisecond), Trials: 3, CSV: filepath.Join(dir, "x.csv"), JSON: filepath.Join(dir, "x.json"),
 	}
 	var out bytes.Buffer
 	if err := c.Run(t.Context(), &out); err != nil {
