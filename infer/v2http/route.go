@@ -61,6 +61,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	if err := r.serve(s, w, req, r); err != nil {
 		fail(w, err)
+		return
+	}
+	if r.api == apiInference {
+		s.takeOver(w, req)
 	}
 }
 

@@ -88,6 +88,7 @@ type Server struct {
 	names    interner
 	calls    sync.Pool
 	stopping atomic.Bool
+	quick    *quick // nil until Run
 }
 
 // New makes a server; it does not listen.
@@ -115,13 +116,15 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: time.Minute,
-		IdleTimeout:       5 * time.Minute,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    1 << 20,
 		TLSConfig:         s.cfg.TLS,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
-	done := make(chan error, 1) // the one result of Serve
+	s.quick = &quick{back: newFeed(ln.Addr()), conns: make(map[*quickConn]struct{})}
+	done := make(chan error, 2) // the results of Serve
 	var wg sync.WaitGroup
+	wg.Go(func() { done <- srv.Serve(s.quick.back) })
 	wg.Go(func() {
 		if s.cfg.TLS != nil {
 			done <- srv.ServeTLS(ln, "", "")
@@ -132,12 +135,22 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	defer wg.Wait()
 	select {
 	case err := <-done:
+		_ = srv.Close()
+		expired, cancel := context.WithCancel(ctx)
+		cancel()
+		s.quick.stop(expired)
 		return fmt.Errorf("serve HTTP at %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
 	s.stopping.Store(true)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StopTimeout)
 	defer cancel()
+	quiet := make(chan struct{})
+	go func() {
+		defer close(quiet)
+		s.quick.stop(grace)
+	}()
+	defer func() { <-quiet }()
 	if err := srv.Shutdown(grace); err != nil {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("stop HTTP at %s: %w", ln.Addr(), err)
