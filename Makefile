@@ -158,8 +158,8 @@ bench-store: ## commits, pages and subscribers; ROWS=100000000 writes that many 
 	$(call measure,./store,-measure-rows $(or $(ROWS),6000000))
 	$(call measure,./appliance/api)
 
-bench-infer: build deps-test ## the inference server against bare echoes
-	$(call measure,./infer/server)
+bench-infer: build deps-test ## the inference server against bare echoes, throughput and p99; ONLY=pattern picks measures
+	$(call measure,./infer/server,$(if $(ONLY),-only '$(ONLY)'))
 
 bench-ingest: deps-test ## decoding against ffmpeg, latency and memory
 	$(call measure,./ingest/sidecar)

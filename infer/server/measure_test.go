@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ import (
 
 var (
 	measuring = flag.Bool("measure", false, "measure against bare echoes and print one line per measure")
-	only      = flag.String("only", "", "of the measures those this `pattern` matches")
+	only      = flag.String("only", "", "of the measures those this `pattern` matches, as infer_http_binary_16")
 )
 
 // bare is what gRPC alone can do: it returns the tensors it gets.
@@ -110,29 +109,34 @@ func bareHTTP(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-// rate runs call from so many clients for a while and returns calls per second.
-func rate(t testing.TB, clients int, window time.Duration, call func(client int) error) float64 {
+// rate runs call from so many clients for a while and returns calls per second, and how long each took.
+func rate(t testing.TB, clients int, window time.Duration, call func(client int) error) (float64, []time.Duration) {
 	t.Helper()
-	var n atomic.Int64
 	var wg sync.WaitGroup
+	times := make([][]time.Duration, clients)
 	begin := time.Now()
 	for c := range clients {
 		wg.Go(func() {
-			for time.Since(begin) < window {
+			for now := time.Now(); now.Sub(begin) < window; {
 				if err := call(c); err != nil {
 					t.Error(err)
 					return
 				}
-				n.Add(1)
+				end := time.Now()
+				times[c] = append(times[c], end.Sub(now))
+				now = end
 			}
 		})
 	}
 	wg.Wait()
-	return float64(n.Load()) / time.Since(begin).Seconds()
+	took := time.Since(begin)
+	all := slices.Concat(times...)
+	return float64(len(all)) / took.Seconds(), all
 }
 
 // against measures two calls in short rounds that follow each other, so that whatever else the machine does
-// falls on both, and prints the median of the rounds' ratios. Which one begins alternates.
+// falls on both, and prints the median of the rounds' ratios, and the ratio of the p99 latencies of all of them, whose
+// budget leaves room for what else the machine did. Which one begins alternates.
 func against(t *testing.T, measure string, budget float64, clients int, ours, theirs func(client int) error) {
 	t.Helper()
 	if !regexp.MustCompile(*only).MatchString(measure + "_" + strconv.Itoa(clients)) {
@@ -145,16 +149,19 @@ func against(t *testing.T, measure string, budget float64, clients int, ours, th
 	rate(t, clients, 4*window, ours)
 	rate(t, clients, 4*window, theirs)
 	var ratios, absolute []float64
+	var took, theirTook []time.Duration
 	for i := range rounds {
 		var a, b float64
+		var at, bt []time.Duration
 		if i%2 == 0 {
-			a = rate(t, clients, window, ours)
+			a, at = rate(t, clients, window, ours)
 		}
-		b = rate(t, clients, window, theirs)
+		b, bt = rate(t, clients, window, theirs)
 		if i%2 != 0 {
-			a = rate(t, clients, window, ours)
+			a, at = rate(t, clients, window, ours)
 		}
 		ratios, absolute = append(ratios, a/b), append(absolute, a)
+		took, theirTook = append(took, at...), append(theirTook, bt...)
 	}
 	slices.Sort(ratios)
 	slices.Sort(absolute)
@@ -164,6 +171,19 @@ func against(t *testing.T, measure string, budget float64, clients int, ours, th
 	}
 	_, _ = fmt.Fprintf(os.Stdout, "%s_%d %.3f ratio >=%.2f %s\n", measure, clients, ratios[rounds/2], budget, verdict)
 	_, _ = fmt.Fprintf(os.Stdout, "%s_%d_rate %.0f calls/s - ok\n", measure, clients, absolute[rounds/2])
+	p99 := float64(percentile(took)) / float64(percentile(theirTook))
+	verdict = "ok"
+	limit := max(1.1, 1.1/budget) // no worse, or as much as fewer calls a second are allowed
+	if p99 > limit {
+		verdict = "over"
+	}
+	_, _ = fmt.Fprintf(os.Stdout, "%s_%d_p99 %.3f ratio <=%.2f %s\n", measure, clients, p99, limit, verdict)
+}
+
+// percentile is the 99th.
+func percentile(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)*99/100]
 }
 
 func tensorRequest(model, input string, data []byte) *inference.ModelInferRequest {
@@ -175,11 +195,54 @@ func tensorRequest(model, input string, data []byte) *inference.ModelInferReques
 }
 
 func unary(t testing.TB, target string, req *inference.ModelInferRequest) func(int) error {
+	return unaries(t, target, []*inference.ModelInferRequest{req})
+}
+
+// unaries asks with a request of each client's own.
+func unaries(t testing.TB, target string, reqs []*inference.ModelInferRequest) func(int) error {
 	client := dial(t, target)
-	return func(int) error {
-		_, err := client.ModelInfer(context.Background(), req)
+	return func(c int) error {
+		_, err := client.ModelInfer(context.Background(), reqs[c%len(reqs)])
 		return err
 	}
+}
+
+// sharedRequests are requests of plain whose tensors of size bytes come from shared memory and go there, each in a
+// place of its own.
+func sharedRequests(t *testing.T, target string, clients, size int) []*inference.ModelInferRequest {
+	t.Helper()
+	client, err := v2client.New(target, v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := v2client.NewPool(t.Context(), client, clients, 2*size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(pool.Close(context.Background()), client.Close()) })
+	var out []*inference.ModelInferRequest
+	for range clients {
+		slot, err := pool.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(slot.Release)
+		place := func(p v2client.Place) map[string]*inference.InferParameter {
+			number := func(n int) *inference.InferParameter {
+				return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(n)}}
+			}
+			return map[string]*inference.InferParameter{
+				"shared_memory_region": {ParameterChoice: &inference.InferParameter_StringParam{StringParam: p.Region}},
+				"shared_memory_offset": number(p.Offset), "shared_memory_byte_size": number(p.Size),
+			}
+		}
+		req := tensorRequest("plain", "INPUT0", make([]byte, size))
+		req.RawInputContents = nil
+		req.Inputs[0].Parameters = place(slot.Place(0, size))
+		req.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: place(slot.Place(size, size))}}
+		out = append(out, req)
+	}
+	return out
 }
 
 func streaming(t testing.TB, target string, clients int, req func(client, i int) *inference.ModelInferRequest) func(int) error {
@@ -256,12 +319,16 @@ func TestMeasure(t *testing.T) {
 	for _, clients := range []int{1, 4, 16, 64} {
 		req := tensorRequest("plain", "INPUT0", small)
 		against(t, "infer_grpc_unary", 0.95, clients, unary(t, r.at("gRPC"), req), unary(t, echoGRPC, req))
+		against(t, "infer_http_binary", 0.90, clients, httpBinary(t, r.at("HTTP"), small), httpBinary(t, echoHTTP, small))
+		each := func(int, int) *inference.ModelInferRequest { return req }
+		against(t, "infer_stream", 0.90, clients, streaming(t, r.at("gRPC"), clients, each), streaming(t, echoGRPC, clients, each))
+		shared := sharedRequests(t, r.at("gRPC"), clients, len(small))
+		against(t, "infer_shared_memory", 0.90, clients, unaries(t, r.at("gRPC"), shared), unaries(t, echoGRPC, shared))
 	}
 	large := tensorRequest("plain", "INPUT0", make([]byte, 6<<20))
 	against(t, "infer_grpc_6mb", 0.80, 4, unary(t, r.at("gRPC"), large), unary(t, echoGRPC, large))
-	for _, clients := range []int{1, 4, 16} {
-		against(t, "infer_http_binary", 0.90, clients, httpBinary(t, r.at("HTTP"), small), httpBinary(t, echoHTTP, small))
-	}
+	shared := sharedRequests(t, r.at("gRPC"), 4, 6<<20)
+	against(t, "infer_shared_memory_6mb", 1, 4, unaries(t, r.at("gRPC"), shared), unary(t, echoGRPC, large))
 	against(t, "infer_http_6mb", 0.80, 4, httpBinary(t, r.at("HTTP"), make([]byte, 6<<20)), httpBinary(t, echoHTTP, make([]byte, 6<<20)))
 	for _, clients := range []int{1, 4} {
 		against(t, "infer_sequence_stream", 0.90, clients, streaming(t, r.at("gRPC"), clients, sequenceRequest), streaming(t, echoGRPC, clients, sequenceRequest))
