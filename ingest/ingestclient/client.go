@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -110,8 +111,12 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // asked to stop
 		}
 		if err.Error() != told { // once, not five times a second
+			level := slog.LevelWarn
+			if told == "" && errors.Is(err, fs.ErrNotExist) {
+				level = slog.LevelInfo // it is just being started
+			}
 			told = err.Error()
-			c.cfg.Logger.Warn("no connection to the ingest sidecar", slog.Any("err", err))
+			c.cfg.Logger.Log(ctx, level, "no connection to the ingest sidecar", slog.Any("err", err))
 		}
 		t := time.NewTimer(c.cfg.Retry)
 		select {

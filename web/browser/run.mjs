@@ -9,6 +9,7 @@ import { gunzipSync } from "node:zlib";
 import { startAppliance, until } from "./appliance.mjs";
 import { guard } from "./guarded.mjs";
 import { launch } from "./launch.mjs";
+import { device } from "./onvif.mjs";
 import { fmp4, whep } from "./live.mjs";
 import { frameRate, multiply, record } from "./wall.mjs";
 
@@ -93,7 +94,7 @@ try {
     p.on("pageerror", (e) => faults.push(e.message));
     // A refused token, a camera's refusal, a video session that ended before its page said goodbye and video of a camera that
     // is just switched off are faults of the browser's console, and parts of the checks.
-    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/whep\/[A-Z0-9]+$|\/live\/cellar\/|\/v1\/(users|auditEntries|backups|sinks)/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
+    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/whep\/[A-Z0-9]+$|\/live\/cellar|\/v1\/(users|auditEntries|backups|sinks)/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
     p.on("request", (r) => !r.url().startsWith(appliance.url) && !/^(blob|data):/.test(r.url()) && foreign.push(r.url()));
   };
   watch(page);
@@ -101,6 +102,7 @@ try {
     if (r.url().includes("/live") || r.url().includes("/v1/")) return;
     transferred += Number(r.headers()["content-length"] ?? (await r.body().catch(() => [])).length);
   });
+  const adminToken = async () => (await readFile(path.join(appliance.data, "admin.token"), "utf8")).trim();
   const open = async (hash, ready, p = page) => {
     await p.goto(`${appliance.url}/${hash}`);
     await p.locator(ready).first().waitFor(patience);
@@ -171,7 +173,7 @@ try {
     await page.getByLabel("Token").fill("not-a-token");
     await page.getByRole("button", { name: "Use the token" }).click();
     await page.locator(".answer.bad", { hasText: "does not know" }).waitFor(patience);
-    await page.getByLabel("Token").fill((await readFile(path.join(appliance.data, "admin.token"), "utf8")).trim());
+    await page.getByLabel("Token").fill(await adminToken());
     await page.getByRole("button", { name: "Use the token" }).click();
     await page.locator(".note", { hasText: "Signed in" }).waitFor(patience);
   });
@@ -363,6 +365,46 @@ try {
     page.once("dialog", (d) => d.accept());
     await page.getByRole("button", { name: "Remove cellar" }).click();
     await page.locator("tr[data-camera=cellar]").waitFor({ state: "detached", ...patience });
+  });
+  await check("a camera is found on the network by ONVIF, tells its stream to who knows its password, and is added", async () => {
+    const uri = (await (await fetch(`${appliance.url}/v1/cameras/street`)).json()).source.uri;
+    const behind = await guard(new URL(uri.replace("rtsp:", "http:")).host, "operator", "p@ss");
+    const found = await device(`rtsp://${behind.address}/street`, "operator", "p@ss");
+    try {
+      await open("#/add", "form.wizard");
+      if (!found.multicast) { // somebody else has the port of WS-Discovery
+        console.log("   (the device is asked by its address: no multicast here)");
+        await page.getByText("Ask one device only").click();
+        await page.locator("input[name=device]").fill(found.address);
+      }
+      const search = page.getByRole("button", { name: "Search the network" });
+      const entry = page.locator(".device", { hasText: found.address });
+      await search.click();
+      await entry.locator(".warn", { hasText: "Give user and password below" }).waitFor(patience);
+      await entry.locator(".warn", { hasText: /clock is (1 h|59 min)/ }).waitFor(patience);
+      await page.locator("input[name=username]").fill("operator");
+      await page.locator("input[name=password]").fill("guessed");
+      await search.click();
+      await page.locator(".network .meaning", { hasText: "Asking" }).waitFor({ state: "detached", ...patience });
+      await entry.locator(".warn", { hasText: "Give user and password below" }).waitFor(patience);
+      await page.locator("input[name=password]").fill("p@ss");
+      await search.click();
+      const use = entry.getByRole("button", { name: "Use sub: H264 640×360 px" });
+      await use.waitFor(patience);
+      await accessible(page);
+      await shot(page, "discovered");
+      await use.click();
+      expect((await page.locator("input[name=uri]").inputValue()) === `rtsp://${behind.address}/street`, "the address was not taken over");
+      await page.getByRole("button", { name: "Test the connection" }).click();
+      await page.locator(".answer.good", { hasText: "640×360" }).waitFor(patience);
+      await page.locator("input[name=id]").fill("cellar-gate");
+      await page.getByRole("button", { name: "Add", exact: true }).click();
+      await page.locator(".heading .badge", { hasText: "live" }).waitFor(patience);
+      await fetch(`${appliance.url}/v1/cameras/cellar-gate`, { method: "DELETE", headers: { Authorization: `Bearer ${await adminToken()}` } });
+    } finally {
+      await found.stop();
+      await behind.stop();
+    }
   });
   await check("a person with a password is added, signs in, sees one camera, and every change is on record", async () => {
     await open("#/settings", "tr[data-entry]");

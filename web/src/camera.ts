@@ -12,7 +12,7 @@ import { loadRules } from "./zones";
 const dropWords: Record<string, string> = {
   stale: "older than its staleness budget when its turn came", busy: "the picture before was still being analysed", no_slot: "no free slot for the decoded picture",
   no_lease: "the slot could not be held long enough", overwritten: "the slot was reused before it was read", infer_error: "the inference sidecar refused it or failed",
-  unavailable: "the inference sidecar was away", decode_late: "decoding could not follow", no_keyframe: "no keyframe had come yet", paused: "analysis is paused", limited: "the box is overloaded: rates are lowered",
+  no_inference: "the inference sidecar was away, or the model not loaded", no_turn: "a newer one came while it waited for its turn among the cameras", shed: "the box is overloaded: this camera's analysis is given up for a while", epoch_ended: "the stream ended while it waited", decode_late: "decoding could not follow", no_keyframe: "no keyframe had come yet", paused: "analysis is paused",
 };
 
 const stageWords: Record<string, string> = {

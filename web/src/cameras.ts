@@ -84,12 +84,17 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     wrong?.setAttribute("aria-invalid", "true");
     wrong?.focus();
   };
-  const network = el("div", { class: "network" });
-  /** discover lists what answers on the network; user and password, when given, open its list of streams. */
+  const network = el("div", { class: "network", role: "status" });
+  const only = el("input", { name: "device", placeholder: "192.0.2.10", autocomplete: "off", spellcheck: "false", onkeydown: (e) => {
+    if ((e as KeyboardEvent).key !== "Enter") return;
+    e.preventDefault();
+    void discover();
+  } });
+  /** discover lists what answers on the network, or one device; user and password, when given, open its list of streams. */
   const discover = async (): Promise<void> => {
     fill(network, el("p", { class: "meaning" }, "Asking the network for ONVIF cameras …"));
     try {
-      const { cameras = [] } = await ask<{ cameras?: Discovered[] }>("POST", "/v1/cameras:discover", { username: username.value, password: password.value });
+      const { cameras = [] } = await ask<{ cameras?: Discovered[] }>("POST", "/v1/cameras:discover", { address: only.value.trim(), username: username.value, password: password.value, timeout: "10s" });
       const use = (d: Discovered, s: NonNullable<Discovered["streams"]>[number]): void => {
         const largest = d.streams?.[0];
         uri.value = s.uri ?? "";
@@ -153,7 +158,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
   };
   fill(main, el("p", { class: "crumbs" }, el("a", { href: camera ? `#/camera/${id.value}` : "#/cameras" }, camera ? `‹ ${id.value}` : "‹ Cameras")), el("h1", {}, camera ? `Change ${camera.displayName || id.value}` : "Add a camera"),
     el("form", { class: "panel wizard", onsubmit: (e) => { e.preventDefault(); void save(); } },
-      el("fieldset", {}, el("legend", {}, "1. Where it is"), camera ? null : el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void discover() }, "Search the network")), network,
+      el("fieldset", {}, el("legend", {}, "1. Where it is"), camera ? null : el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void discover() }, "Search the network")), camera ? null : el("details", {}, el("summary", {}, "Ask one device only"), field("Device", "Host or host:port of its ONVIF service: a search does not pass routers. Empty: the whole network.", only)), network,
         field("Address", "rtsp:// or rtsps://, best of the camera's substream. User and password in a pasted address move to their fields.", uri), field("User", "", username), field("Password", "Stored encrypted, never shown again.", password), field("Transport", "", transport)),
       el("fieldset", {}, el("legend", {}, "2. Does it answer?"), el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void probe() }, "Test the connection")), answer, found),
       el("fieldset", {}, el("legend", {}, "3. What it is called"),
