@@ -229,12 +229,16 @@ func TestAPageTokenIsGoodForItsOwnQueryAlone(t *testing.T) {
 		t.Fatal(tracks, err)
 	}
 	token := tracks.GetNextPageToken()
+	other := "A"
+	if strings.HasSuffix(token, other) {
+		other = "Q"
+	}
 	for what, err := range map[string]error{
 		"another list":    second(events.ListEvents(ctx, &vedettev1.ListEventsRequest{PageToken: token})),
 		"another filter":  second(analytics.ListTracks(ctx, &vedettev1.ListTracksRequest{PageToken: token, Filter: `class = "car"`})),
 		"another order":   second(analytics.ListTracks(ctx, &vedettev1.ListTracksRequest{PageToken: token, OrderBy: "start_time"})),
 		"another parent":  second(analytics.ListTracks(ctx, &vedettev1.ListTracksRequest{PageToken: token, Parent: "cameras/hall"})),
-		"a damaged one":   second(analytics.ListTracks(ctx, &vedettev1.ListTracksRequest{PageToken: token[:len(token)-1] + "A"})),
+		"a damaged one":   second(analytics.ListTracks(ctx, &vedettev1.ListTracksRequest{PageToken: token[:len(token)-1] + other})),
 		"one of nothing":  second(analytics.ListTracks(ctx, &vedettev1.ListTracksRequest{PageToken: "AAAA"})),
 		"of other length": second(analytics.ListTracks(ctx, &vedettev1.ListTracksRequest{PageToken: token + "AAAA"})),
 	} {
