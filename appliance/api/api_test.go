@@ -505,7 +505,7 @@ func TestDocumentsAreServed(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &doc); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s %v", resp.Status, err)
 	}
-	for _, path := range []string{"/v1/cameras", "/v1/tracks", "/v1/detections", "/v1/events"} {
+	for _, path := range []string{"/v1/cameras", "/v1/tracks", "/v1/detections", "/v1/events", "/v1/cameras/{camera}/events/{event}:clip", "/v1/cameras/{camera}/zones/{zone}"} {
 		if doc.Paths[path] == nil {
 			t.Errorf("%s is not in the OpenAPI document", path)
 		}
