@@ -174,6 +174,8 @@ func typed(err error) error {
 		reason = ingest.ReasonNotFound
 	case errors.Is(err, fs.ErrPermission):
 		reason = ingest.ReasonInvalidConfig
+	case errors.Is(err, av.ErrNoDemuxer):
+		reason = ingest.ReasonInternal
 	case errors.Is(err, av.ErrUnsupported):
 		reason = ingest.ReasonCodecUnsupported
 	}

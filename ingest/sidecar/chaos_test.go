@@ -10,6 +10,7 @@ import (
 	"time"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
+	"github.com/vedette/vedette/ingest/camera"
 	"github.com/vedette/vedette/ingest/sidecar"
 	"github.com/vedette/vedette/internal/rtsptest"
 )
@@ -120,7 +121,9 @@ func TestACameraAddedAgainWaitsForItsOldSessionToEnd(t *testing.T) {
 // after the last. `make soak-ingest` lets it go on for hours and prints what grew by the hour.
 func TestFlappingCamerasCostNothingThatGrows(t *testing.T) {
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
-	w := newWard(t)
+	// A starved test process may answer late; a session given up for that ends when the camera notices, not before the next.
+	_, backoff := fiftieth()
+	w := newWard(t, camera.Deadlines{}, backoff)
 	var cams []*rtsptest.Camera
 	var patients []*patient
 	for i := range 16 {
@@ -143,11 +146,6 @@ func TestFlappingCamerasCostNothingThatGrows(t *testing.T) {
 				t.Fatalf("round %d: camera %d did not come back", n, i)
 			}
 		}
-		for i, cam := range cams {
-			if _, _, most := cam.Sessions(); most > 1 {
-				t.Errorf("round %d: %d sessions at once on camera %d", n, most, i)
-			}
-		}
 		return holding(t)
 	}
 	round(0)
@@ -159,6 +157,11 @@ func TestFlappingCamerasCostNothingThatGrows(t *testing.T) {
 		// A camera on its way from one session to the next holds a few more, or a few less.
 		if h.goroutines > first.goroutines+80 || h.descriptors > first.descriptors+48 || h.heap > first.heap+16 {
 			t.Errorf("round %d: %+v; the first held %+v", n, h, first)
+		}
+	}
+	for i, cam := range cams {
+		if _, _, most := cam.Sessions(); most > 1 {
+			t.Errorf("%d sessions at once on camera %d", most, i)
 		}
 	}
 	if *soak == 0 {

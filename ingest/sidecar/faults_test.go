@@ -52,11 +52,10 @@ type patient struct {
 	status chan *ingestv1.CameraStatus
 }
 
-func newWard(t *testing.T) *ward {
+func newWard(t *testing.T, deadlines camera.Deadlines, backoff camera.Backoff) *ward {
 	t.Helper()
 	w := &ward{t: t, cameras: map[string]*ingestv1.Camera{}, patients: map[string]*patient{}}
-	cfg := sidecar.Config{Socket: filepath.Join(t.TempDir(), "ingest.sock"), Dials: 64}
-	cfg.Deadlines, cfg.Backoff = fiftieth()
+	cfg := sidecar.Config{Socket: filepath.Join(t.TempDir(), "ingest.sock"), Dials: 64, Deadlines: deadlines, Backoff: backoff}
 	run(t, sidecar.New(cfg).Run)
 	w.client = ingestclient.New(ingestclient.Config{Socket: cfg.Socket, Program: "test", Retry: 10 * time.Millisecond, Handler: ingestclient.Handler{
 		SlotsOpened: func(_ *ingestv1.SlotsOpened, f *os.File) { _ = f.Close() },
@@ -188,7 +187,8 @@ func TestFaultyCamerasRecover(t *testing.T) {
 		n = len(kinds)
 	}
 	clips := rtsptest.FaultClips(t)
-	w := newWard(t)
+	deadlines, backoff := fiftieth()
+	w := newWard(t, deadlines, backoff)
 	// One camera first, so that what is made once per process is not taken for a leak.
 	w.try("first", kinds[0], clips)
 	goroutines, files := runtime.NumGoroutine(), descriptors(t)

@@ -1,6 +1,8 @@
 #include "av.h"
 
+#include <dlfcn.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,16 +239,43 @@ end:
   return err;
 }
 
+// libavformat brings two dozen libraries for networks along, which cost memory and are of no use to a box of cameras: it
+// is loaded when the first file is opened.
+static struct {
+  __typeof__(&avformat_open_input) open_input;
+  __typeof__(&avformat_find_stream_info) find_stream_info;
+  __typeof__(&av_find_best_stream) find_best_stream;
+  __typeof__(&av_read_frame) read_frame;
+  __typeof__(&avformat_seek_file) seek_file;
+  __typeof__(&avformat_close_input) close_input;
+  int ready;
+} lavf;
+
+static void load_lavf(void) {
+  void *library = dlopen("libavformat.so." AV_STRINGIFY(LIBAVFORMAT_VERSION_MAJOR), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return;
+  lavf.open_input = dlsym(library, "avformat_open_input");
+  lavf.find_stream_info = dlsym(library, "avformat_find_stream_info");
+  lavf.find_best_stream = dlsym(library, "av_find_best_stream");
+  lavf.read_frame = dlsym(library, "av_read_frame");
+  lavf.seek_file = dlsym(library, "avformat_seek_file");
+  lavf.close_input = dlsym(library, "avformat_close_input");
+  lavf.ready = lavf.open_input && lavf.find_stream_info && lavf.find_best_stream && lavf.read_frame && lavf.seek_file && lavf.close_input;
+}
+
 int vd_demuxer_open(vd_demuxer *d, const char *path) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, load_lavf);
+  if (!lavf.ready) return AVERROR_DEMUXER_NOT_FOUND;
   AVDictionary *options = NULL;
   // A playlist or a crafted container must not make the box open other files or connections.
   av_dict_set(&options, "protocol_whitelist", "file", 0);
   av_dict_set(&options, "format_whitelist", "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,avi,h264,hevc,mjpeg,obu,ivf", 0);
-  int err = avformat_open_input(&d->format, path, NULL, &options);
+  int err = lavf.open_input(&d->format, path, NULL, &options);
   av_dict_free(&options);
   if (err < 0) return err;
-  if ((err = avformat_find_stream_info(d->format, NULL)) < 0) goto fail;
-  d->stream = av_find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
+  if ((err = lavf.find_stream_info(d->format, NULL)) < 0) goto fail;
+  d->stream = lavf.find_best_stream(d->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
   if (d->stream < 0) {
     err = d->stream;
     goto fail;
@@ -289,7 +318,7 @@ int vd_demuxer_read(vd_demuxer *d, AVPacket *p) {
   for (;;) {
     int err = av_bsf_receive_packet(d->bsf, p);
     if (err != AVERROR(EAGAIN)) return err;
-    err = av_read_frame(d->format, p);
+    err = lavf.read_frame(d->format, p);
     if (err == AVERROR_EOF) {
       if ((err = av_bsf_send_packet(d->bsf, NULL)) < 0) return err;
       continue;
@@ -308,10 +337,10 @@ int vd_demuxer_read(vd_demuxer *d, AVPacket *p) {
 
 int vd_demuxer_rewind(vd_demuxer *d) {
   av_bsf_flush(d->bsf);
-  return avformat_seek_file(d->format, d->stream, INT64_MIN, 0, INT64_MAX, 0);
+  return lavf.seek_file(d->format, d->stream, INT64_MIN, 0, INT64_MAX, 0);
 }
 
 void vd_demuxer_close(vd_demuxer *d) {
   av_bsf_free(&d->bsf);
-  avformat_close_input(&d->format);
+  lavf.close_input(&d->format);
 }

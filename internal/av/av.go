@@ -7,7 +7,8 @@
 package av
 
 /*
-#cgo pkg-config: libavcodec libavformat libavutil libswscale
+#cgo pkg-config: libavcodec libavutil libswscale
+#cgo LDFLAGS: -ldl
 #include "av.h"
 */
 import "C"
@@ -73,6 +74,9 @@ func codecOf(id C.int) Codec {
 // ErrUnsupported says: this build of FFmpeg cannot decode the codec.
 var ErrUnsupported = errors.New("no decoder for it in this build of libavcodec")
 
+// ErrNoDemuxer says that libavformat, which is loaded when the first file is opened, is not installed.
+var ErrNoDemuxer = fmt.Errorf("files cannot be read without libavformat.so.%d: install it", C.LIBAVFORMAT_VERSION_MAJOR)
+
 // quiet keeps libav from writing to the terminal; what it has to say comes back as errors and taints.
 var quiet = sync.OnceFunc(func() { C.vd_quiet() }) //nolint:gochecknoglobals // once per process: libav's log level is process-wide
 
@@ -83,6 +87,8 @@ func status(code C.int) error {
 		return nil
 	case code == C.vd_nodecoder:
 		return ErrUnsupported
+	case code == C.vd_nodemuxer:
+		return ErrNoDemuxer
 	case code == C.vd_noent:
 		return fs.ErrNotExist
 	case code == C.vd_access:
