@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -58,6 +59,25 @@ func TestDecisionsAreNumberedWithoutGaps(t *testing.T) {
 		want := fmt.Sprintf("%04d-", i+1)
 		if !strings.HasPrefix(filepath.Base(f), want) {
 			t.Errorf("%s: want number %s", filepath.Base(f), want)
+		}
+	}
+}
+
+// TestTheTestsNamedInDocumentsExist keeps a table of faults and their tests from promising what nobody checks.
+func TestTheTestsNamedInDocumentsExist(t *testing.T) {
+	var tests strings.Builder
+	for _, f := range tracked(t) {
+		if strings.HasSuffix(f, "_test.go") {
+			tests.WriteString(readFile(t, filepath.Join("..", "..", f)))
+		}
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9]+)`").FindAllStringSubmatch(readFile(t, filepath.Join("..", "..", "docs", "cameras.md")), -1)
+	if len(named) == 0 {
+		t.Error("docs/cameras.md names no test")
+	}
+	for _, n := range named {
+		if !strings.Contains(tests.String(), "func "+n[1]+"(") {
+			t.Errorf("docs/cameras.md names %s, which does not exist", n[1])
 		}
 	}
 }
