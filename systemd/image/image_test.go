@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // TestAProgramRunsFromItsImage makes an image of a program of this machine, unpacks it, and runs the program with the
@@ -51,6 +52,12 @@ func TestAProgramRunsFromItsImage(t *testing.T) {
 		if err != nil || c.Config.User != "65532:65532" || c.Config.Entrypoint[0] != "/usr/bin/sha256sum" {
 			t.Errorf("configuration %+v, %v", c, err)
 		}
+		if manifest, err := image.Manifest(); err != nil || manifest.MediaType != types.OCIManifestSchema1 || manifest.Config.MediaType != types.OCIConfigJSON {
+			t.Errorf("manifest %+v, %v", manifest, err)
+		}
+		if owner := foldersOf(t, mutate.Extract(image))["var/lib/vedette"]; owner != 65532 {
+			t.Errorf("the data directory belongs to %d", owner)
+		}
 		unpack(t, mutate.Extract(image), filepath.Join(dir, "root"))
 	}
 	if digests[0] != digests[1] {
@@ -77,6 +84,24 @@ func TestAnImageOfNothingIsRefused(t *testing.T) {
 	for _, args := range [][]string{{}, {"/etc/hostname=/x"}, {"/does/not/exist"}} {
 		if err := run(filepath.Join(t.TempDir(), "image"), args); err == nil {
 			t.Errorf("%v made an image", args)
+		}
+	}
+}
+
+// foldersOf gives the owners of an image's folders.
+func foldersOf(t *testing.T, from io.ReadCloser) map[string]int {
+	t.Helper()
+	defer func() { _ = from.Close() }()
+	owners := map[string]int{}
+	for r := tar.NewReader(from); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return owners
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeDir {
+			owners[filepath.Clean(h.Name)] = h.Uid
 		}
 	}
 }

@@ -40,6 +40,12 @@ func main() {
 	}
 }
 
+// Who the programs run as, and the folder that is theirs: a volume that is put there begins with its owner.
+const (
+	userID  = 65532
+	dataDir = "/var/lib/vedette"
+)
+
 // run makes an image of programs and of FROM=TO, files and folders.
 func run(to string, args []string) error {
 	ours, libraries := map[string]string{}, map[string]string{} // path in the image: path here
@@ -69,9 +75,9 @@ func run(to string, args []string) error {
 	}
 	// What changes seldom goes below what changes often.
 	base, err := layer(libraries, map[string]string{
-		"/etc/passwd": "vedette:x:65532:65532::/var/lib/vedette:/sbin/nologin\n", "/etc/group": "vedette:x:65532:\n",
+		"/etc/passwd": fmt.Sprintf("vedette:x:%d:%[1]d::%s:/sbin/nologin\n", userID, dataDir), "/etc/group": fmt.Sprintf("vedette:x:%d:\n", userID),
 		"/etc/nsswitch.conf": "hosts: files dns\n",
-	})
+	}, folder{"/tmp", 0o1777, 0}, folder{dataDir, 0o750, userID})
 	if err != nil {
 		return err
 	}
@@ -79,14 +85,14 @@ func run(to string, args []string) error {
 	if err != nil {
 		return err
 	}
-	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), base, top)
+	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), base, top)
 	if err == nil {
 		image, err = mutate.ConfigFile(image, &v1.ConfigFile{
 			Architecture: runtime.GOARCH, OS: "linux", RootFS: must(image.ConfigFile()).RootFS, History: must(image.ConfigFile()).History,
 			Config: v1.Config{
-				Entrypoint: []string{"/usr/bin/" + filepath.Base(programs[0])}, User: "65532:65532", WorkingDir: "/",
-				Env:     []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"},
-				Volumes: map[string]struct{}{"/var/lib/vedette": {}},
+				Entrypoint: []string{"/usr/bin/" + filepath.Base(programs[0])}, User: fmt.Sprintf("%d:%[1]d", userID), WorkingDir: "/",
+				Env:     []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "VEDETTE_DATA_DIR=" + dataDir},
+				Volumes: map[string]struct{}{dataDir: {}},
 				Labels:  map[string]string{"org.opencontainers.image.title": "vedette"},
 			},
 		})
@@ -203,19 +209,30 @@ func regular(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// layer packs files, and texts, in order and without times.
-func layer(files, texts map[string]string) (v1.Layer, error) {
+// folder is one that is not as the others are, with nothing in it.
+type folder struct {
+	path  string
+	mode  int64
+	owner int
+}
+
+// layer packs folders, files and texts, in order and without times.
+func layer(files, texts map[string]string, own ...folder) (v1.Layer, error) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	t := tar.NewWriter(z)
 	folders := map[string]bool{"/": true}
+	enter := func(f folder) error {
+		if folders[f.path] {
+			return nil
+		}
+		folders[f.path] = true
+		return t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(f.path, "/") + "/", Mode: f.mode, Uid: f.owner, Gid: f.owner, ModTime: time.Unix(0, 0)})
+	}
 	add := func(name string, mode, size int64, from io.Reader) error {
 		for _, dir := range parents(name) {
-			if !folders[dir] {
-				folders[dir] = true
-				if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(dir, "/") + "/", Mode: 0o755, ModTime: time.Unix(0, 0)}); err != nil {
-					return err
-				}
+			if err := enter(folder{dir, 0o755, 0}); err != nil {
+				return err
 			}
 		}
 		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(name, "/"), Mode: mode, Size: size, ModTime: time.Unix(0, 0)}); err != nil {
@@ -223,6 +240,16 @@ func layer(files, texts map[string]string) (v1.Layer, error) {
 		}
 		_, err := io.Copy(t, from)
 		return err
+	}
+	for _, f := range own {
+		for _, dir := range parents(f.path) {
+			if err := enter(folder{dir, 0o755, 0}); err != nil {
+				return nil, err
+			}
+		}
+		if err := enter(f); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(files), cmp.Compare[string]) {
 		if err := addFile(add, name, files[name]); err != nil {
