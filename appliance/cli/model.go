@@ -356,7 +356,7 @@ func (c *modelPull) Run(ctx context.Context, env *Env, g *grammar) error {
 	if err != nil {
 		return err
 	}
-	cfg := adopt.Config{File: file, Name: m.Name, Family: m.Family}
+	cfg := adopt.Config{File: file, Name: m.Name, Description: m.Title, Family: m.Family}
 	if m.Reference != "" && !c.Unchecked {
 		ref, err := find(models, m.Reference)
 		if err != nil {

@@ -68,19 +68,28 @@ func TestAHealthyBoxPasses(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "proc/meminfo"), "MemAvailable:     8000000 kB\n")
 	write(t, filepath.Join(dir, "proc/cpuinfo"), "flags\t\t: fpu avx2 avx512f\n")
-	for _, m := range []string{"pipeline", "tracker"} {
-		write(t, filepath.Join(dir, "models", m, "config.pbtxt"), "x")
+	about := func(what string) string {
+		return `parameters { key: "description" value { string_value: "` + what + `" } }`
 	}
+	write(t, filepath.Join(dir, "models/tracker/config.pbtxt"), "x")
+	write(t, filepath.Join(dir, "models/pipeline/config.pbtxt"), about("a toy"))
+	write(t, filepath.Join(dir, "data/models/strong/config.pbtxt"), about("a strong one"))
+	write(t, filepath.Join(dir, "data/models/strong-boxes/config.pbtxt"), "name: \"x\"")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := doctor.Check(t.Context(), doctor.Config{Root: dir, DataDir: filepath.Join(dir, "not", "yet"), Models: filepath.Join(dir, "models"), Library: self, Ports: []string{"127.0.0.1:0"}})
+	list := doctor.Check(t.Context(), doctor.Config{Root: dir, DataDir: filepath.Join(dir, "data"), Models: filepath.Join(dir, "models"), Library: self, Ports: []string{"127.0.0.1:0"}})
 	for _, check := range []string{"memory", "cpu", "gpu", "models", "onnxruntime", "port"} {
 		if f := find(t, list, check); f.Severity != doctor.OK || f.Message == "" {
 			t.Errorf("%s: %+v", check, f)
 		}
 	}
+	want := "cameras that name no pipeline run a toy; strong is a strong one"
+	if f := find(t, list, "detector"); f.Message != want || !strings.Contains(f.Advice, "vedette model pull") {
+		t.Errorf("%+v, want %s and how to get a stronger one", f, want)
+	}
+	list = doctor.Check(t.Context(), doctor.Config{Root: dir, DataDir: filepath.Join(dir, "not", "yet")})
 	if f := find(t, list, "disk"); !strings.Contains(f.Message, dir) {
 		t.Errorf("a data directory that is yet to be made is judged by %q", f.Message)
 	}

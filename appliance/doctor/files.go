@@ -1,13 +1,18 @@
 package doctor
 
 import (
+	"cmp"
 	"debug/elf"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/vedette/vedette/api/inference"
 )
 
 const (
@@ -140,6 +145,33 @@ func (d *doctor) models() {
 		}
 	}
 	d.ok("models", "%d models in %s", len(list), d.cfg.Models)
+	d.detectors()
+}
+
+// detectors tells what the shipped pipeline is, which others are here, and how to get a stronger one.
+func (d *doctor) detectors() {
+	here, _ := filepath.Glob(filepath.Join(d.cfg.DataDir, "models", "*", "config.pbtxt")) // the pattern is good
+	text := "cameras that name no pipeline run " + cmp.Or(description(filepath.Join(d.cfg.Models, "pipeline", "config.pbtxt")), "the one in "+d.cfg.Models)
+	for _, config := range here {
+		if what := description(config); what != "" {
+			text += fmt.Sprintf("; %s is %s", filepath.Base(filepath.Dir(config)), what)
+		}
+	}
+	d.findings = append(d.findings, Finding{
+		Check: "detector", Severity: OK, Message: text,
+		Advice: "for stronger ones: vedette model list; vedette model pull NAME; vedette camera update CAMERA --pipeline NAME",
+	})
+}
+
+// description is what a model's configuration says that it is; empty where it says nothing or cannot be read: what is
+// wrong with it then is told by the inference sidecar.
+func description(config string) string {
+	b, err := os.ReadFile(config)
+	c := &inference.ModelConfig{}
+	if err != nil || prototext.Unmarshal(b, c) != nil {
+		return ""
+	}
+	return c.GetParameters()["description"].GetStringValue()
 }
 
 func weights(dir string) []string {

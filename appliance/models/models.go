@@ -76,6 +76,7 @@ func (s *Service) ListModels(ctx context.Context, _ *vedettev1.ListModelsRequest
 
 func configured(m *vedettev1.Model, c *inference.ModelConfig) {
 	m.Backend, m.MaxBatchSize, m.Scheduling = c.GetBackend(), c.GetMaxBatchSize(), "none"
+	m.Description = c.GetParameters()["description"].GetStringValue()
 	switch {
 	case c.GetEnsembleScheduling() != nil:
 		m.Backend, m.Scheduling = "ensemble", "ensemble"

@@ -28,6 +28,8 @@ type Config struct {
 	File string
 	// Name is what the pipeline is to be called; its parts are NAME-prepare, NAME-detector and NAME-boxes.
 	Name string
+	// Description says in a line what it is; empty: the file's name.
+	Description string
 	// Family, when set, is not recognised but taken.
 	Family string
 	// Width and Height are of the detector's input, for files that leave it open; 0: 640.

@@ -1,7 +1,9 @@
 package adopt
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -110,7 +112,9 @@ func (a *adoption) known(o *inference.ModelOutput) []int64 {
 // ensemble is the way of a frame up to its boxes, or, with a tracker, to its tracks.
 func (a *adoption) ensemble(name string, tracked bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %q\nplatform: \"ensemble\"\nmax_batch_size: 1\ninput [\n", name)
+	fmt.Fprintf(&b, "name: %q\nplatform: \"ensemble\"\nmax_batch_size: 1\n", name)
+	b.WriteString(parameter("description", cmp.Or(a.cfg.Description, "imported from "+filepath.Base(a.cfg.File))))
+	b.WriteString("input [\n")
 	b.WriteString("  { name: \"FRAME\" data_type: TYPE_UINT8 dims: [ -1 ] },\n  { name: \"FRAME_INFO\" data_type: TYPE_INT64 dims: [ 8 ] }")
 	if tracked {
 		b.WriteString(",\n  { name: \"TIME\" data_type: TYPE_INT64 dims: [ 1 ] }")

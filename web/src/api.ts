@@ -80,6 +80,7 @@ export interface Model {
   meanCompute?: string;
   meanOutput?: string;
   batches?: { size?: string; count?: string; meanCompute?: string }[];
+  description?: string;
 }
 
 export interface BoxSample {

@@ -33,7 +33,9 @@ export function modelsScreen(main: HTMLElement): () => void {
   const body = el("tbody");
   const more = el("div", { class: "cards" });
   fill(main, el("h1", {}, "Models"),
-    el("p", { class: "lead" }, "What the inference sidecar has loaded. Cameras go through the ensemble “pipeline” unless they name another."),
+    el("p", { class: "lead" }, "What the inference sidecar has loaded. Cameras go through the ensemble “pipeline” unless they name another. ",
+      "Stronger detectors: ", el("code", {}, "vedette model list"), " tells which, ", el("code", {}, "vedette model pull NAME"), " fetches one, and ",
+      el("code", {}, "vedette camera update CAMERA --pipeline NAME"), " sends a camera to it."),
     table("Models", [["Model", ""], ["State", ""], ["Runs on", "The execution provider its instances really use, such as cpu or cuda"], ["Batching", "How requests are put together, and the largest batch it takes"],
       ["Waiting", "Requests in its queue now"], ["Answered", "Requests since it was loaded"], ["Refused", "Requests that failed since it was loaded"], ["Time", "Mean time from a request's arrival to its answer"], ["Last", "When it answered last"], ["", ""]], body),
     el("h2", {}, "Where the time goes"), more);
@@ -50,7 +52,8 @@ export function modelsScreen(main: HTMLElement): () => void {
   const row = (m: Model): HTMLElement => {
     const ready = m.state === "READY";
     return el("tr", { "data-model": lastPart(m.name) },
-      el("td", {}, el("b", {}, lastPart(m.name)), el("small", { class: "why" }, [m.version && `version ${m.version}`, m.backend].filter(Boolean).join(", "))),
+      el("td", {}, el("b", {}, lastPart(m.name)), el("small", { class: "why" }, [m.version && `version ${m.version}`, m.backend].filter(Boolean).join(", ")),
+        m.description ? el("small", { class: "why" }, m.description) : null),
       el("td", {}, el("span", { class: `badge bad${badness[m.state ?? ""] ?? 1}` }, (m.state || "not loaded").toLowerCase()), m.reason && !ready ? el("small", { class: "why" }, m.reason) : null),
       el("td", {}, where(m)),
       el("td", {}, ready ? `${m.scheduling ?? "none"}${m.maxBatchSize ? `, up to ${m.maxBatchSize}` : ""}` : "–"),

@@ -63,7 +63,9 @@ type Model struct {
 	MeanCompute *durationpb.Duration `protobuf:"bytes,20,opt,name=mean_compute,json=meanCompute,proto3" json:"mean_compute,omitempty"`
 	MeanOutput  *durationpb.Duration `protobuf:"bytes,21,opt,name=mean_output,json=meanOutput,proto3" json:"mean_output,omitempty"`
 	// Executions by the size of their batch, smallest first.
-	Batches       []*BatchCount `protobuf:"bytes,22,rep,name=batches,proto3" json:"batches,omitempty"`
+	Batches []*BatchCount `protobuf:"bytes,22,rep,name=batches,proto3" json:"batches,omitempty"`
+	// What it is, in the words of its configuration (parameters[description]); pipelines have it.
+	Description   string `protobuf:"bytes,23,opt,name=description,proto3" json:"description,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -250,6 +252,13 @@ func (x *Model) GetBatches() []*BatchCount {
 		return x.Batches
 	}
 	return nil
+}
+
+func (x *Model) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
 }
 
 // BatchCount says how often a batch of one size was executed, and how long that took on average.
@@ -560,7 +569,7 @@ var File_vedette_v1_model_proto protoreflect.FileDescriptor
 const file_vedette_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"\x16vedette/v1/model.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8d\a\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\a\n" +
 	"\x05Model\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -593,7 +602,8 @@ const file_vedette_v1_model_proto_rawDesc = "" +
 	"\fmean_compute\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vmeanCompute\x12:\n" +
 	"\vmean_output\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"meanOutput\x120\n" +
-	"\abatches\x18\x16 \x03(\v2\x16.vedette.v1.BatchCountR\abatches\"t\n" +
+	"\abatches\x18\x16 \x03(\v2\x16.vedette.v1.BatchCountR\abatches\x12 \n" +
+	"\vdescription\x18\x17 \x01(\tR\vdescription\"t\n" +
 	"\n" +
 	"BatchCount\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x14\n" +
