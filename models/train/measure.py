@@ -37,38 +37,44 @@ def detections(rows, corners, strides, floor=0.01):
     return np.array(out, np.float32).reshape(-1, 6)
 
 
+def matched(pictures, c, threshold=0.5):
+    """Scores of the detections of class c, whether each is right, and how many objects there are.
+    pictures is a list of (detections, truth); truth has rows of x0, y0, x1, y1, class, scored."""
+    scores, hits, total = [], [], 0
+    for found, truth in pictures:
+        d = found[found[:, 5] == c]
+        d = d[np.argsort(-d[:, 4])]
+        t = truth[truth[:, 4] == c]
+        asked = t[:, 5] > 0
+        total += int(asked.sum())
+        free = np.ones(len(t), bool)
+        # What is not scored may excuse any class: only its outline is known.
+        rest = truth[truth[:, 5] == 0]
+        iou = overlaps(d[:, :4], t[:, :4])
+        excuse = overlaps(d[:, :4], rest[:, :4])
+        for i in range(len(d)):
+            m = iou[i] * (free & asked)
+            j = int(m.argmax()) if len(m) else -1
+            if j >= 0 and m[j] >= threshold:
+                free[j] = False
+                scores.append(d[i, 4])
+                hits.append(1)
+            elif len(rest) == 0 or excuse[i].max() < threshold:
+                scores.append(d[i, 4])
+                hits.append(0)
+    return np.array(scores), np.array(hits), total
+
+
 def average_precision(pictures, classes, threshold=0.5):
-    """pictures is a list of (detections, truth); truth has rows of
-    x0, y0, x1, y1, class, scored. Returns one figure a class."""
+    """One figure a class; pictures as matched takes them."""
     result = []
     for c in range(classes):
-        scores, hits, total = [], [], 0
-        for found, truth in pictures:
-            d = found[found[:, 5] == c]
-            d = d[np.argsort(-d[:, 4])]
-            t = truth[truth[:, 4] == c]
-            asked = t[:, 5] > 0
-            total += int(asked.sum())
-            free = np.ones(len(t), bool)
-            # What is not scored may excuse any class: only its outline is known.
-            rest = truth[truth[:, 5] == 0]
-            iou = overlaps(d[:, :4], t[:, :4])
-            excuse = overlaps(d[:, :4], rest[:, :4])
-            for i in range(len(d)):
-                m = iou[i] * (free & asked)
-                j = int(m.argmax()) if len(m) else -1
-                if j >= 0 and m[j] >= threshold:
-                    free[j] = False
-                    scores.append(d[i, 4])
-                    hits.append(1)
-                elif len(rest) == 0 or excuse[i].max() < threshold:
-                    scores.append(d[i, 4])
-                    hits.append(0)
+        scores, hits, total = matched(pictures, c, threshold)
         if total == 0:
             result.append(float("nan"))
             continue
-        order = np.argsort(-np.array(scores), kind="stable")
-        tp = np.cumsum(np.array(hits)[order]) if len(order) else np.zeros(0)
+        order = np.argsort(-scores, kind="stable")
+        tp = np.cumsum(hits[order]) if len(order) else np.zeros(0)
         recall, precision = tp / total, tp / np.arange(1, len(order) + 1)
         precision = np.maximum.accumulate(precision[::-1])[::-1]
         ap = 0.0

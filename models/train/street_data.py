@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
+import demo_data
 import measure
 from network import cells
 
@@ -65,9 +66,7 @@ class Pictures:
 class Films:
     """Rendered streets of the demo scene, with their classes renumbered."""
 
-    def __init__(self, cache, render, seeds):
-        import demo_data
-
+    def __init__(self, cache, render, seeds=range(1000, 1040)):
         self.pictures, truth = demo_data.films(cache, render, seeds, 45, 20, lambda s: 23 + s % 8)
         number = np.array([CLASSES.index(c) for c in demo_data.CLASSES], np.float32)
         self.boxes = []
@@ -77,6 +76,9 @@ class Films:
 
     def __len__(self):
         return len(self.pictures)
+
+    def source(self, _):
+        return "rendered"
 
     def get(self, i):
         return torch.from_numpy(self.pictures[i]), self.boxes[i].copy()
@@ -234,7 +236,7 @@ def sets(data, work, render, clips, teacher):
     """The pictures to learn from, in the order of the constants above, and their shares."""
     work = pathlib.Path(work)
     street = Pictures(data, "train", work)
-    films = Films(work / "films", render, range(1000, 1040)) if render else []
+    films = Films(work / "films", render) if render else []
     shots = Clips(clips, work, teacher) if clips else []
     every = [(street, 0.72), (films, 0.18), (shots, 0.10)]
     return [s for s, _ in every], [share if len(s) else 0 for s, share in every]

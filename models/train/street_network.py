@@ -32,7 +32,7 @@ class StreetDetector(nn.Module):
         super().__init__()
         w0, w1, w2, w3, w4 = widths
         n3, n4, n5 = self.necks = necks
-        self.classes = classes
+        self.classes, self.curves = classes, None  # of calibrated scores (calibrate.py)
         self.stem = nn.Sequential(Conv(3, w0, 3, 2), Conv(w0, w1, 3, 2))
         self.c3, self.c4, self.c5 = (stage(a, b, d) for a, b, d in zip(widths[1:], widths[2:], depths))
         self.l5, self.l4, self.l3 = Conv(2 * w4, n5, 1), Conv(w3, n4, 1), Conv(w2, n3, 1)
@@ -60,4 +60,13 @@ class StreetDetector(nn.Module):
         return [head(p) for head, p in zip(self.heads, self.features(x))]
 
     def forward(self, x):
-        return flat(self.maps(x))
+        return flat(self.maps(x)) if self.curves is None else calibrated(flat(self.maps(x)), *self.curves)
+
+
+def calibrated(rows, slopes, shifts):
+    """Rows whose objectness times class is moved along a curve for each class; the class keeps the
+    share of it that makes objectness the highest of them."""
+    p = (rows[..., 4:5] * rows[..., 5:]).clamp(1e-6, 1 - 1e-6)
+    p = torch.sigmoid((p / (1 - p)).log() * slopes + shifts).clamp(min=1e-6)  # below, runtimes differ
+    best = p.max(2, keepdim=True).values
+    return torch.cat([rows[..., :4], best, p / best], 2)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
+import calibrate
 import measure
 import street_data
 import street_views
@@ -59,7 +60,7 @@ class Hints(nn.Module):
 
 @torch.no_grad()
 def judge(net, pictures, picks, size, device):
-    """AP50 by class over pictures picks, and the same for each of their sources."""
+    """Pictures picks as measure takes them, by their source."""
     net.eval()
     judged = {}
     corners, strides = (v.numpy() for v in cells(size))
@@ -73,7 +74,30 @@ def judge(net, pictures, picks, size, device):
         for one, (j, boxes) in zip(raw, scales):
             truth = np.concatenate([boxes, np.ones((len(boxes), 1), np.float32)], 1)
             judged.setdefault(pictures.source(j), []).append((measure.detections(one, corners, strides), truth))
+    return judged
+
+
+def precisions(judged):
+    """AP50 by class for each source."""
     return {s: measure.average_precision(v, len(street_data.CLASSES)) for s, v in judged.items()}
+
+
+def ship(net, args, validation, device):
+    """Fits the scores to pictures of the training set, judges all of val, and writes the file."""
+    train = street_data.Pictures(args.data, "train", args.work)
+    sets = [(train, 800)]
+    if args.render:
+        sets.append((street_data.Films(pathlib.Path(args.work) / "films", args.render), 200))
+    known, dice = [], np.random.default_rng(1)
+    for pictures, some in sets:
+        for judged in judge(net, pictures, dice.permutation(len(pictures))[:some], args.ship, device).values():
+            known += judged
+    curves = calibrate.fit(known, net.classes)
+    calibrate.table(known, street_data.CLASSES, *curves)
+    net.curves = [torch.from_numpy(v).to(device) for v in curves]
+    table(precisions(judge(net, validation, range(len(validation)), args.ship, device)))
+    net.curves = [v.cpu() for v in net.curves]
+    export(net.cpu(), pathlib.Path(args.out), args.ship)
 
 
 def table(result):
@@ -198,10 +222,8 @@ def train(args, work, makers):
         print(f"goes on from step {step}, {spent / 3600:.2f} h", flush=True)
     elif args.judge:
         raise SystemExit(f"no checkpoint in {work}")
-    finish = lambda: (table(judge(mean.net, validation, range(len(validation)), args.ship, device)),
-                      export(copy.deepcopy(mean.net).cpu(), pathlib.Path(args.out), args.ship))
     if args.judge:
-        finish()
+        ship(mean.net, args, validation, device)
         return
 
     views = street_views.pool(args.work, args.size, args.views)
@@ -251,7 +273,7 @@ def train(args, work, makers):
                      "opt": opt.state_dict(), "step": step, "spent": spent, "mean_steps": mean.steps}
             torch.save(state, saved.with_suffix(".new"))
             saved.with_suffix(".new").replace(saved)
-            result = judge(mean.net, validation, small, args.ship, device)
+            result = precisions(judge(mean.net, validation, small, args.ship, device))
             table(result)
             with log.open("a") as f:
                 f.write(f"{step},{total / max(seen, 1):.4f},{np.nanmean(result['highway']):.4f}\n")
@@ -259,7 +281,7 @@ def train(args, work, makers):
             plot(work / "progress.svg", log)
         if done:
             break
-    finish()
+    ship(mean.net, args, validation, device)
 
 
 if __name__ == "__main__":

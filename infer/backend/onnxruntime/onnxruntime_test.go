@@ -69,13 +69,18 @@ type rig struct {
 
 func load(t testing.TB, name, config string) (*rig, error) {
 	t.Helper()
-	r := &rig{model: model(t, name, config), pool: &tensor.Pool{}}
+	return loadModel(t, model(t, name, config))
+}
+
+func loadModel(t testing.TB, m *backend.Model) (*rig, error) {
+	t.Helper()
+	r := &rig{model: m, pool: &tensor.Pool{}}
 	b := New(Config{Library: library(t), Pool: r.pool})
 	if err := b.Complete(t.Context(), r.model); err != nil {
 		return nil, err
 	}
 	var err error
-	if r.instance, err = b.NewInstance(t.Context(), r.model, backend.Placement{Name: name + "_0", CPUThreads: 1, GPU: -1}); err != nil {
+	if r.instance, err = b.NewInstance(t.Context(), r.model, backend.Placement{Name: m.Name + "_0", CPUThreads: 1, GPU: -1}); err != nil {
 		return nil, err
 	}
 	t.Cleanup(func() {
