@@ -62,6 +62,15 @@ class StreetDetector(nn.Module):
     def forward(self, x):
         return flat(self.maps(x)) if self.curves is None else calibrated(flat(self.maps(x)), *self.curves)
 
+    @torch.no_grad()
+    def reorder(self, order):
+        """Numbers the classes anew: class order[i] becomes class i."""
+        for head in self.heads:
+            head.cls.weight.copy_(head.cls.weight[order])
+            head.cls.bias.copy_(head.cls.bias[order])
+        if self.curves is not None:
+            self.curves = [v[order] for v in self.curves]
+
 
 def calibrated(rows, slopes, shifts):
     """Rows whose objectness times class is moved along a curve for each class; the class keeps the

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 import calibrate
+import demo_data
 import measure
 import street_data
 import street_views
@@ -83,7 +84,7 @@ def precisions(judged):
 
 
 def ship(net, args, validation, device):
-    """Fits the scores to pictures of the training set, judges all of val, and writes the file."""
+    """Fits the scores to pictures of the training set, judges all of val, and writes the file, with labels.txt beside it."""
     train = street_data.Pictures(args.data, "train", args.work)
     sets = [(train, 800)]
     if args.render:
@@ -96,8 +97,12 @@ def ship(net, args, validation, device):
     calibrate.table(known, street_data.CLASSES, *curves)
     net.curves = [torch.from_numpy(v).to(device) for v in curves]
     table(precisions(judge(net, validation, range(len(validation)), args.ship, device)))
-    net.curves = [v.cpu() for v in net.curves]
-    export(net.cpu(), pathlib.Path(args.out), args.ship)
+    # The demo's classes keep their numbers.
+    names = sorted(street_data.CLASSES, key=lambda c: (c not in demo_data.CLASSES, street_data.CLASSES.index(c)))
+    net.cpu().curves = [v.cpu() for v in net.curves]
+    net.reorder([street_data.CLASSES.index(c) for c in names])
+    export(net, pathlib.Path(args.out), args.ship)
+    pathlib.Path(args.out).with_name("labels.txt").write_text("\n".join(names) + "\n")
 
 
 def table(result):
