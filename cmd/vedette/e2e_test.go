@@ -194,28 +194,37 @@ func (p *process) child(name string) int {
 
 // get asks the JSON API as an admin.
 func (p *process) get(path string, into any) error {
-	token, err := os.ReadFile(filepath.Join(p.data, "admin.token"))
+	body, err := p.text(path)
 	if err != nil {
 		return err
 	}
+	return json.Unmarshal(body, into)
+}
+
+// text is what the appliance answers an admin.
+func (p *process) text(path string) ([]byte, error) {
+	token, err := os.ReadFile(filepath.Join(p.data, "admin.token"))
+	if err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.http()+path, http.NoBody)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", path, resp.Status, body)
+		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, body)
 	}
-	return json.Unmarshal(body, into)
+	return body, nil
 }
 
 // cli runs the command line against the process.

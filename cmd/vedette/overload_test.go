@@ -119,7 +119,7 @@ func TestOverload(t *testing.T) {
 		if err := p.get("/v1/cameras/"+name, &c); err != nil || c.Status.State != "CAMERA_STATE_STREAMING" {
 			t.Errorf("%s: %+v %v", name, c, err)
 		}
-		p.cli("camera", "snapshot", name, filepath.Join(t.TempDir(), name+".jpg"))
+		p.cli("camera", "snapshot", name, "--to", filepath.Join(t.TempDir(), name+".jpg"))
 	}
 
 	take(0)
