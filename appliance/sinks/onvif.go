@@ -31,6 +31,10 @@ func onvif(e *vedettev1.Event) (topic string, body []byte, ok bool) {
 	switch e.GetType() {
 	case "line_crossed":
 		topic = "RuleEngine/LineDetector/Crossed"
+		v.Key = nil // it is no property
+		if track := lastPart(e.GetTrack()); track != "" {
+			v.Data["ObjectId"] = track
+		}
 		v.Data["Direction"] = map[string]string{"forward": "Right", "backward": "Left"}[a["direction"]] // as seen along the line
 	case "zone_entered", "zone_left":
 		topic = "RuleEngine/FieldDetector/ObjectsInside"
@@ -40,10 +44,11 @@ func onvif(e *vedettev1.Event) (topic string, body []byte, ok bool) {
 		v.Data["State"] = true
 	case "zone_occupied", "zone_cleared":
 		topic = "RuleEngine/CountAggregation/Counter"
+		v.Key = nil // it counts all of them
 		v.Data["Count"] = json.Number(or(a["inside"], "0"))
 	case "camera_state":
 		topic = "VideoSource/SignalLoss"
-		v.Source = map[string]string{"VideoSource": camera}
+		v.Source = map[string]string{"Source": camera}
 		v.Data["State"] = a["state"] != "STREAMING"
 	default:
 		return "", nil, false
@@ -52,7 +57,7 @@ func onvif(e *vedettev1.Event) (topic string, body []byte, ok bool) {
 		v.Data["ClassTypes"] = class
 	}
 	body, err := json.Marshal(v)
-	topic += "/" + level(camera)
+	topic += "/&" + level(camera) // the values of Source
 	if rule != "" {
 		topic += "/" + level(rule)
 	}

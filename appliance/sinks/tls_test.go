@@ -152,7 +152,7 @@ func TestMQTTSpeaksONVIF(t *testing.T) {
 		if err := json.Unmarshal([]byte(m.payload), &e); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(m.topic, "vedette/onvif-ej/RuleEngine/FieldDetector/ObjectsInside/") || e.UtcTime.IsZero() || e.Source["VideoSource"] == "" || e.Data["IsInside"] != true {
+		if !strings.HasPrefix(m.topic, "vedette/onvif-ej/RuleEngine/FieldDetector/ObjectsInside/&") || e.UtcTime.IsZero() || e.Source["VideoSource"] == "" || e.Data["IsInside"] != true {
 			t.Errorf("%s: %s", m.topic, m.payload)
 		}
 	}

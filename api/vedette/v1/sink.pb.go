@@ -329,7 +329,7 @@ type MqttTarget struct {
 	HomeAssistant bool `protobuf:"varint,5,opt,name=home_assistant,json=homeAssistant,proto3" json:"home_assistant,omitempty"`
 	// Where Home Assistant looks; empty: "homeassistant".
 	DiscoveryPrefix string `protobuf:"bytes,6,opt,name=discovery_prefix,json=discoveryPrefix,proto3" json:"discovery_prefix,omitempty"`
-	// Send events as ONVIF Profile M has them instead, to {topic_prefix}/onvif-ej/{topic}/{camera}/{rule}; those that ONVIF
+	// Send events as ONVIF Profile M has them instead, to {topic_prefix}/onvif-ej/{topic}/&{camera}/{rule}; those that ONVIF
 	// has no topic for are left out.
 	Onvif         bool `protobuf:"varint,7,opt,name=onvif,proto3" json:"onvif,omitempty"`
 	unknownFields protoimpl.UnknownFields
