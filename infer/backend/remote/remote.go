@@ -18,8 +18,8 @@
 // that opened it and is never tried elsewhere. A server whose model is not ready,
 // or that cannot be reached, is passed over while another one stands in.
 //
-// A name that stands for several addresses shares the load over them, unless the
-// model keeps sequences.
+// The addresses that one name stands for stand in for each other too; over gRPC they
+// share the load, unless the model keeps sequences.
 package remote
 
 import (

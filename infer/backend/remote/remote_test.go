@@ -49,6 +49,11 @@ output { name: "OUT" data_type: TYPE_INT32 dims: 1 } output { name: "IDX" data_t
 
 func start(t *testing.T) *far {
 	t.Helper()
+	return startAt(t, "127.0.0.1:0", "127.0.0.1:0")
+}
+
+func startAt(t *testing.T, grpcAddress, httpAddress string) *far {
+	t.Helper()
 	dir := t.TempDir()
 	for name, config := range map[string]string{"echo": echo, "adder": adder, "many": many} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "1"), 0o700); err != nil {
@@ -62,7 +67,7 @@ func start(t *testing.T) *far {
 	var mu sync.Mutex
 	ready := make(chan struct{})
 	s, err := server.New(server.Config{
-		Repository: repository.Config{Roots: []string{dir}, Mode: repository.ModeExplicit, Startup: []string{"*"}}, HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0",
+		Repository: repository.Config{Roots: []string{dir}, Mode: repository.ModeExplicit, Startup: []string{"*"}}, HTTP: httpAddress, GRPC: grpcAddress,
 		Ready: func() error { close(ready); return nil },
 		Listening: func(what string, at net.Addr) {
 			mu.Lock()
