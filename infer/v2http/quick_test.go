@@ -2,10 +2,12 @@ package v2http_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -250,6 +252,36 @@ func TestP3StoppingLetsLaterCallsEnd(t *testing.T) {
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestP1ConnectionsWithTLSAreTakenOverToo(t *testing.T) {
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	certificates := certified.TLS.Certificates
+	certified.Close()
+	s := serve(t, func(c *v2http.Config) { c.TLS = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12} })
+	w := s.wire(t)
+	secured := tls.Client(w.conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // the certificate is the test's
+	w.conn, w.r = secured, bufio.NewReader(secured)
+	hold := make(chan struct{})
+	s.models.held["long"] = hold
+	for range 3 {
+		w.send(post("echo", body, ""))
+		if got := w.answer("POST"); !strings.Contains(got, `\"data\":[1,2]`) {
+			t.Fatalf("got %s", got)
+		}
+	}
+	w.send(post("hold", `{"id":"long",`+body[1:], ""))
+	time.AfterFunc(10*time.Millisecond, func() { close(hold) })
+	w.answer("POST")
+	large := `{"parameters":{"binary_data_output":true},"inputs":[{"name":"IN","shape":[100000],"datatype":"FP32","parameters":{"binary_data_size":400000}}]}`
+	w.send(post("echo", large+strings.Repeat("abcd", 100000), "Inference-Header-Content-Length: "+strconv.Itoa(len(large))+"\r\n"))
+	if got := w.answer("POST"); strings.Count(got, "abcd") != 100000 {
+		t.Errorf("a large tensor came back with %d of its elements", strings.Count(got, "abcd"))
+	}
+	w.send("GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got := w.answer("GET"); !strings.HasPrefix(got, "200") {
+		t.Errorf("got %s", got)
 	}
 }
 
