@@ -48,14 +48,14 @@ func nameServer(t *testing.T, addresses ...string) {
 			}
 		}
 	}()
-	before := *net.DefaultResolver
+	goes, dials := net.DefaultResolver.PreferGo, net.DefaultResolver.Dial
 	net.DefaultResolver.PreferGo = true
 	net.DefaultResolver.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "udp", conn.LocalAddr().String())
 	}
 	t.Cleanup(func() {
-		net.DefaultResolver.PreferGo, net.DefaultResolver.Dial = before.PreferGo, before.Dial
+		net.DefaultResolver.PreferGo, net.DefaultResolver.Dial = goes, dials
 		_ = conn.Close()
 		<-ended
 	})
