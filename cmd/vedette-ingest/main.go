@@ -2,9 +2,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -14,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/vedette/vedette/ingest/crash"
 	"github.com/vedette/vedette/ingest/reckon"
 	"github.com/vedette/vedette/ingest/sidecar"
@@ -23,14 +25,45 @@ import (
 )
 
 type flags struct {
-	Socket   string     `default:"/run/vedette/ingest.sock" env:"VEDETTE_INGEST_SOCKET" help:"Unix socket to serve."`
-	LogLevel slog.Level `default:"info" env:"VEDETTE_LOG_LEVEL" help:"debug, info, warn or error."`
-	Decodes  int        `help:"Pictures decoded at once; 0: the cores of this machine."`
-	Dials    int        `help:"Cameras being connected at once; 0: 8."`
-	Measure  bool       `name:"measure-decode" help:"Print as JSON what decoding costs on this machine, and exit."`
+	Socket   string
+	LogLevel slog.Level
+	Decodes  int
+	Dials    int
+	Measure  bool
+	Version  bool
 	// FirstLease is given to the process of an isolated camera by the one that started it.
-	FirstLease uint64           `hidden:""`
-	Version    kong.VersionFlag `help:"Print the version and exit."`
+	FirstLease uint64
+}
+
+// parse reads the command line; settings of the environment are what it starts from. The standard library does it: the
+// parser of the appliance's commands looks methods up by name, which keeps the linker from leaving out what is not used.
+func parse(args []string, getenv func(string) string, usage io.Writer) (flags, error) {
+	f := flags{Socket: cmp.Or(getenv("VEDETTE_INGEST_SOCKET"), "/run/vedette/ingest.sock")}
+	if text := getenv("VEDETTE_LOG_LEVEL"); text != "" {
+		if err := f.LogLevel.UnmarshalText([]byte(text)); err != nil {
+			return f, fmt.Errorf("VEDETTE_LOG_LEVEL=%s: %w; give debug, info, warn or error", text, err)
+		}
+	}
+	set := flag.NewFlagSet("vedette-ingest", flag.ContinueOnError)
+	set.SetOutput(usage)
+	set.StringVar(&f.Socket, "socket", f.Socket, "Unix `socket` to serve; $VEDETTE_INGEST_SOCKET")
+	set.TextVar(&f.LogLevel, "log-level", f.LogLevel, "debug, info, warn or error; $VEDETTE_LOG_LEVEL")
+	set.IntVar(&f.Decodes, "decodes", 0, "pictures decoded at once; 0: the cores of this machine")
+	set.IntVar(&f.Dials, "dials", 0, "cameras being connected at once; 0: 8")
+	set.BoolVar(&f.Measure, "measure-decode", false, "print as JSON what decoding costs on this machine, and exit")
+	set.BoolVar(&f.Version, "version", false, "print the version and exit")
+	set.Uint64Var(&f.FirstLease, "first-lease", 0, "number of the first lease; given to the process of an isolated camera")
+	set.Usage = func() {
+		fmt.Fprint(usage, "Usage: vedette-ingest [flags]\n\nConnects to cameras, decodes them and serves their frames on a Unix socket.\n\n")
+		set.PrintDefaults()
+	}
+	if err := set.Parse(args); err != nil {
+		return f, err
+	}
+	if set.NArg() > 0 {
+		return f, fmt.Errorf("unexpected argument %q; --help lists the flags", set.Arg(0))
+	}
+	return f, nil
 }
 
 func main() {
@@ -38,10 +71,17 @@ func main() {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		version = info.Main.Version
 	}
-	var f flags
-	kong.Parse(&f, kong.Name("vedette-ingest"), kong.Vars{"version": version},
-		kong.Description("Connects to cameras, decodes them and serves their frames on a Unix socket."))
-	if err := run(f, version); err != nil {
+	f, err := parse(os.Args[1:], os.Getenv, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err == nil && f.Version:
+		fmt.Println(version)
+		return
+	case err == nil:
+		err = run(f, version)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "vedette-ingest:", err)
 		os.Exit(1)
 	}
