@@ -17,6 +17,7 @@ require (
 	github.com/fsouza/fake-gcs-server v1.56.0
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.0
+	github.com/google/licensecheck v0.3.1
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.32.0
 	github.com/icholy/digest v1.2.0
 	github.com/johannesboyne/gofakes3 v1.2.0

@@ -48,6 +48,8 @@ type Config struct {
 	HTTP, GRPC string
 	// TLS is for addresses that others can reach, which are served no other way; its Dir is DataDir.
 	TLS certificate.Config
+	// Sockets, by "http" and "grpc", are listened on instead of what HTTP and GRPC name; empty HTTP or GRPC: not even they.
+	Sockets sdnotify.Sockets
 	// SecretKey is the file of the key that seals passwords; empty: in DataDir.
 	SecretKey string
 
@@ -252,28 +254,33 @@ func (a *Appliance) listen(ctx context.Context) (l listeners, err error) {
 			closeListeners(l)
 		}
 	}()
-	if l.http, err = listenTCP(ctx, &a.cfg.HTTP, "--http"); err != nil {
+	if l.http, err = listenTCP(ctx, a.cfg.Sockets, "http", &a.cfg.HTTP); err != nil {
 		return l, err
 	}
-	if l.grpc, err = listenTCP(ctx, &a.cfg.GRPC, "--grpc"); err != nil {
+	if l.grpc, err = listenTCP(ctx, a.cfg.Sockets, "grpc", &a.cfg.GRPC); err != nil {
 		return l, err
 	}
 	l.local, err = listenLocal(ctx, LocalSocket(a.cfg.DataDir))
 	return l, err
 }
 
-// listenTCP listens on an address and puts the port that was given in its place when it asked for any (port 0).
-func listenTCP(ctx context.Context, to *string, flag string) (net.Listener, error) {
+// listenTCP listens on the socket of that name, or on an address, and puts the address that it is in its place.
+func listenTCP(ctx context.Context, sockets sdnotify.Sockets, name string, to *string) (net.Listener, error) {
 	address := *to
 	if address == "" {
 		return nil, nil
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, fmt.Errorf("%s %q is not host:port: %w", flag, address, err)
-	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	ln, err := sockets.Listen(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w (is another program, or another vedette, using the port? choose another with %s)", err, flag)
+		return nil, err
+	}
+	if ln == nil {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, fmt.Errorf("--%s %q is not host:port: %w", name, address, err)
+		}
+		if ln, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err != nil {
+			return nil, fmt.Errorf("%w (is another program, or another vedette, using the port? choose another with --%s)", err, name)
+		}
 	}
 	*to = ln.Addr().String()
 	return ln, nil

@@ -20,15 +20,18 @@ func unitsForChecking(t *testing.T) []string {
 	if err != nil || len(files) < 3 {
 		t.Fatalf("units: %v, %v", files, err)
 	}
-	targets, err := filepath.Glob("*.target")
-	if err != nil {
-		t.Fatal(err)
+	for _, kind := range []string{"*.target", "*.socket"} {
+		more, err := filepath.Glob(kind)
+		if err != nil || len(more) == 0 {
+			t.Fatalf("%s: %v, %v", kind, more, err)
+		}
+		files = append(files, more...)
 	}
 	command := regexp.MustCompile(`(?m)^ExecStart=.*$`)
 	manual := regexp.MustCompile(`(?m)^Documentation=.*$`)
 	dir := t.TempDir()
 	var out []string
-	for _, f := range append(files, targets...) {
+	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/vedette/vedette/appliance"
 	"github.com/vedette/vedette/appliance/certificate"
 	"github.com/vedette/vedette/appliance/spans"
+	"github.com/vedette/vedette/internal/sdnotify"
 	"github.com/vedette/vedette/store"
 )
 
@@ -29,6 +30,8 @@ type Env struct {
 	Executable string
 	// Reload returns what tells that the settings are to be read again; nil: nothing does.
 	Reload func() <-chan os.Signal
+	// Sockets are listening sockets that the program was given for the appliance.
+	Sockets sdnotify.Sockets
 	// Commands are further verbs: options of the command line library that add them.
 	Commands []kong.Option
 }
@@ -159,7 +162,7 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 		return appliance.Config{}, fmt.Errorf("there is no model repository at %s: give the folder with --models", models)
 	}
 	return appliance.Config{
-		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
+		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Sockets: env.Sockets, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
 		Spans:         spans.Config{Endpoint: s.TraceOTLP, Ratio: s.TraceRatio},
 		IngestProgram: filepath.Join(filepath.Dir(env.Executable), "vedette-ingest"),

@@ -54,6 +54,7 @@ func run() error {
 	defer cancel()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
+	cfg.Sockets = sdnotify.InheritedSockets()
 	cfg.Ready, cfg.Watchdog = sdnotify.Ready, sdnotify.Watchdog
 	s, err := server.New(cfg)
 	if err != nil {

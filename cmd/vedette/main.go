@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/vedette/vedette/appliance/cli"
+	"github.com/vedette/vedette/internal/sdnotify"
 )
 
 func main() {
@@ -20,7 +21,7 @@ func main() {
 
 	executable, err := os.Executable()
 	if err == nil {
-		err = cli.Run(ctx, cli.Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version(), Executable: executable, Reload: hangups, Commands: tools(executable)})
+		err = cli.Run(ctx, cli.Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version(), Executable: executable, Reload: hangups, Sockets: sdnotify.InheritedSockets(), Commands: tools(executable)})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vedette:", err)

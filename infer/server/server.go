@@ -31,6 +31,7 @@ import (
 	"github.com/vedette/vedette/infer/v2client"
 	"github.com/vedette/vedette/infer/v2grpc"
 	"github.com/vedette/vedette/infer/v2http"
+	"github.com/vedette/vedette/internal/sdnotify"
 )
 
 // Config says what to serve and where. Repository.Roots is required; an address left empty is not served.
@@ -42,6 +43,9 @@ type Config struct {
 
 	// HTTP, GRPC and Metrics are host:port.
 	HTTP, GRPC, Metrics string
+	// Sockets, by "http", "grpc" and "metrics", are listened on instead of those that HTTP, GRPC and Metrics name; they
+	// switch nothing on that is empty.
+	Sockets sdnotify.Sockets
 	// PrivateSocket serves gRPC to the appliance; MemorySocket takes the memory of its frames.
 	PrivateSocket, MemorySocket string
 
@@ -257,7 +261,10 @@ func (s *Server) open(ctx context.Context) (tasks []task, err error) {
 		if l.address == "" {
 			continue
 		}
-		ln, err := listen(ctx, l.address, l.flag)
+		ln, err := s.cfg.Sockets.Listen(strings.ToLower(l.what))
+		if ln == nil && err == nil {
+			ln, err = listen(ctx, l.address, l.flag)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -68,11 +68,12 @@ var imports = map[string][]string{
 	"appliance/pipeline/...": {},
 
 	// The mains.
-	"cmd/vedette":        {"appliance", "appliance/...", "infer/perf", "infer/analyze", "infer/detect", "store", "store/transfer", "tracker", "tracker/eval", "tracker/eval/..."},
+	"cmd/vedette":        {"appliance", "appliance/...", "internal/sdnotify", "infer/perf", "infer/analyze", "infer/detect", "store", "store/transfer", "tracker", "tracker/eval", "tracker/eval/..."},
 	"cmd/vedette-ingest": {"ingest", "ingest/...", "internal/sdnotify"},
 	"cmd/vedette-infer":  {"infer", "infer/...", "internal/sdnotify"},
 
 	"systemd":       {},
+	"systemd/bill":  {},
 	"systemd/image": {},
 
 	"docs/site":         {},
