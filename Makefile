@@ -52,16 +52,24 @@ deps: $(ORT_LIB) ## install what a build needs and is missing
 deps-test: deps $(BROWSER_LOCK)/node_modules/.installed ## install what the tests need and is missing
 	$(call install-debs,$(TEST_DEBS))
 
-$(ORT_LIB): $(ORT_LOCK)/package-lock.json
-	@echo "fetching ONNX Runtime (pinned by $<)"
-	@rm -rf third_party/.fetch && mkdir -p third_party/.fetch $(ORT_DIR)
+# fetch-ort ARCHITECTURE: puts ONNX Runtime's library for it where the target says.
+define fetch-ort
+	@echo "fetching ONNX Runtime for $(1) (pinned by $<)"
+	@rm -rf third_party/.fetch && mkdir -p third_party/.fetch $(@D)
 	@cp $(ORT_LOCK)/package.json $(ORT_LOCK)/package-lock.json $(ORT_LOCK)/.npmrc third_party/.fetch/
 	@cd third_party/.fetch && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
-	@case "$$(uname -m)" in x86_64) a=x64;; aarch64) a=arm64;; \
-	  *) echo "ONNX Runtime: no library for $$(uname -m) in this package; give one with --onnxruntime"; exit 1;; esac; \
+	@case $(1) in x86_64|amd64) a=x64;; aarch64|arm64) a=arm64;; \
+	  *) echo "ONNX Runtime: no library for $(1) in this package; give one with --onnxruntime"; exit 1;; esac; \
 	p=third_party/.fetch/node_modules/onnxruntime-node; \
-	cp $$p/bin/napi-v6/linux/$$a/libonnxruntime.so.1 $(ORT_LIB).new && mv $(ORT_LIB).new $(ORT_LIB)
+	cp $$p/bin/napi-v6/linux/$$a/libonnxruntime.so.1 $@.new && mv $@.new $@
 	@rm -rf third_party/.fetch
+endef
+
+$(ORT_LIB): $(ORT_LOCK)/package-lock.json
+	$(call fetch-ort,$(shell uname -m))
+
+$(ORT_DIR)-%/libonnxruntime.so.1: $(ORT_LOCK)/package-lock.json
+	$(call fetch-ort,$*)
 
 AZURITE := infer/modelstore/azurite
 

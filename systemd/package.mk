@@ -1,8 +1,13 @@
 # Packaging: included by the Makefile.
 
+# DISTRO (bookworm, trixie) and ARCH (amd64, arm64) choose what a package is for and where it is tried; what is not given is
+# this machine's.
+export DISTRO ARCH
+foreign := $(filter-out $(shell dpkg --print-architecture 2>/dev/null),$(ARCH))
+
 .PHONY: deb
-deb: build third_party/tools/nfpm ## build the Debian package into bin/
-	$(call install-debs,dpkg-dev)
+deb: build third_party/tools/nfpm $(if $(foreign),$(ORT_DIR)-$(foreign)/libonnxruntime.so.1) ## build the Debian package into bin/; DISTRO=trixie ARCH=arm64: for others
+	$(call install-debs,dpkg-dev $(if $(DISTRO)$(ARCH),debootstrap))
 	@bash systemd/deb/build
 
 third_party/tools/nfpm: tools.mod
