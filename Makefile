@@ -153,8 +153,8 @@ define measure
 endef
 
 .PHONY: bench bench-vision bench-store bench-infer bench-ingest
-bench-detectors: build deps-test ## accuracy of the detector that ships beside others, with the test data on real streets
-	$(call measure,./cmd/vedette,-test.run TestCompareDetectors)
+bench-detectors: build deps-test ## accuracy of the detector that ships beside others, with the test data on real streets; CANDIDATE=model.onnx: of that one
+	$(call measure,./cmd/vedette,-test.run TestCompareDetectors $(if $(CANDIDATE),-candidate $(abspath $(CANDIDATE))))
 
 bench: build deps-test ## processor time of the whole pipeline against its unavoidable parts
 	$(call measure,./cmd/vedette)

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,8 @@ func (f figuresOf) of(name string) float64 {
 	}
 	return -1
 }
+
+var candidate = flag.String("candidate", "", "compare only this ONNX file, whose labels.txt lies beside it")
 
 // TestCompareDetectors compares the detector that ships with others, each imported and run by the product: average
 // precision at an overlap of one half on the demo's clip and, where the test data are there, on real streets; the
@@ -63,9 +66,14 @@ func TestCompareDetectors(t *testing.T) {
 		}
 		return string(out)
 	}
-	labels := absolute(t, filepath.Join(root, "models/detector/labels.txt"))
+	labels := map[string]string{"shipped": absolute(t, filepath.Join(root, "models/detector/labels.txt"))}
+	names := []string{"shipped", "yolox_nano", "nanodet", "fastestdet"}
+	if *candidate != "" {
+		models["candidate"], labels["candidate"] = *candidate, filepath.Join(filepath.Dir(*candidate), "labels.txt")
+		names = []string{"candidate"}
+	}
 	shipped, street := absolute(t, filepath.Join(root, "models")), demoPictures(t)
-	for _, name := range []string{"shipped", "yolox_nano", "nanodet", "fastestdet"} {
+	for _, name := range names {
 		file, known := models[name]
 		if !known {
 			fmt.Println("# no test data:", name)
@@ -73,8 +81,8 @@ func TestCompareDetectors(t *testing.T) {
 		}
 		pipeline := strings.ReplaceAll(name, "_", "-")
 		args := []string{"model", "import", absolute(t, file), "--name", pipeline, "--models", shipped, "--onnxruntime", library, "--data-dir", work}
-		if name == "shipped" {
-			args = append(args, "--labels", labels)
+		if l := labels[name]; l != "" {
+			args = append(args, "--labels", l)
 		}
 		vedette(args...)
 		// Precision is wanted at every recall, so that doubtful boxes count too.
