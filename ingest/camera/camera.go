@@ -5,7 +5,6 @@ package camera
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -475,5 +474,5 @@ func (c *Camera) lastFault(attempts int) *ingest.Error {
 
 var (
 	errUpdated  = errors.New("the camera's settings were changed")
-	errFinished = io.EOF
+	errFinished = errors.New("the material is at its end") // and no io.EOF, with which connections end too
 )

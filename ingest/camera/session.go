@@ -78,7 +78,8 @@ func (s *session) run(ctx context.Context) ending {
 	wg.Go(func() {
 		err := s.c.cfg.Source(settings, s.c.cfg.Deadlines).Run(ctx, s)
 		s.units.end()
-		if err == nil || !errors.Is(err, io.EOF) {
+		// The end of a connection is an EOF as well, and not the end of the material.
+		if !s.file || !errors.Is(err, io.EOF) {
 			cancel(orDisconnected(err))
 		}
 	})

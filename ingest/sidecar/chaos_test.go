@@ -100,6 +100,21 @@ func TestCamerasComeAndGoUnderLoadWithoutALeak(t *testing.T) {
 	}
 }
 
+// A connection that the camera closes is noticed when it happens, not when pictures have been missing for long.
+func TestAConnectionThatIsClosedIsNoticedAtOnce(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	r := start(t, sidecar.Config{Deadlines: camera.Deadlines{Packets: time.Hour, AccessUnits: time.Hour, Keyframes: time.Hour, Frames: time.Hour}})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING)
+	cam.Kick()
+	s := next(t, r.status, "failure", func(s *ingestv1.CameraStatus) bool { return s.GetError() != nil })
+	if s.GetError().GetReason() != ingestv1.ErrorReason_ERROR_REASON_DISCONNECTED {
+		t.Errorf("got %v", s.GetError())
+	}
+	r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING)
+}
+
 // Whoever removes a camera and adds it again at once must not make it hold two sessions: many have room for one.
 func TestACameraAddedAgainWaitsForItsOldSessionToEnd(t *testing.T) {
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
