@@ -1,7 +1,7 @@
 // One camera: its picture with layers to switch, what it is, how it is doing and where the time goes.
 
 import { ask, type Camera, type CameraSample, type Event, type Timing } from "./api";
-import { clockTime, el, explained, fill, gently, lastPart, millis, ms, nothing, seconds, span, table, text, words } from "./dom";
+import { clockTime, el, explained, fill, gently, lastPart, millis, ms, noCamera, nothing, seconds, span, table, text, words } from "./dom";
 import { note } from "./notes";
 import { showState, stateOf } from "./overview";
 import { Plot } from "./plot";
@@ -122,7 +122,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   const update = (): void => {
     const c: Camera | undefined = live.cameras.get(name);
     if (!c) {
-      if (live.synced) fill(main, el("div", { class: "welcome" }, el("h1", {}, `There is no camera ${id}`), el("p", {}, "It was removed, or this token may not see it."), el("a", { class: "button", href: "#/cameras" }, "All cameras")));
+      if (live.synced) fill(main, noCamera(id));
       return;
     }
     if (!begun) {

@@ -2,7 +2,7 @@
 
 import { ask, type Camera, type Capacity, Refusal } from "./api";
 import { fixFor } from "./camera";
-import { el, fill, lastPart, nothing, seconds, span, table } from "./dom";
+import { el, fill, lastPart, noCamera, nothing, seconds, span, table, text } from "./dom";
 import { note } from "./notes";
 import { stateOf } from "./overview";
 import { live } from "./state";
@@ -27,16 +27,12 @@ const field = (label: string, hint: string, input: HTMLElement): HTMLElement => 
 
 interface Discovered { service?: string; manufacturer?: string; model?: string; displayName?: string; streams?: { profile?: string; uri?: string; media?: { codec?: string; width?: number; height?: number; fps?: number } }[]; clockOffset?: string; reason?: string; message?: string }
 
-interface Probe { media?: { codec?: string; width?: number; height?: number; fps?: number }; duration?: string }
+interface Probe { media?: { codec?: string; width?: number; height?: number; fps?: number }; duration?: string; jpeg?: string; warnings?: { kind?: string; message?: string }[] }
 
-/** warnings says what of a stream costs more than it needs to. */
+/** warnings says what of a stream costs more than it needs to: what the box saw, and what it does not judge. */
 function warnings(p: Probe): string[] {
-  const list: string[] = [];
-  const m = p.media ?? {};
-  if ((m.width ?? 0) * (m.height ?? 0) > 1920 * 1080) list.push(`${m.width ?? 0}×${m.height ?? 0} px is more than analysis needs and costs processor time to decode: give the address of the camera's substream here, and this one as the main stream.`);
-  if ((m.fps ?? 0) > 30) list.push(`${(m.fps ?? 0).toFixed(0)} pictures a second are decoded, also those that are not analysed: 10 to 15 are enough for the camera's setting.`);
-  if (seconds(p.duration) > 4) list.push(`The first picture took ${span(1000 * seconds(p.duration))}: the camera sends keyframes far apart. Set its keyframe interval (GOP) to 1 to 2 seconds.`);
-  return list;
+  const fps = p.media?.fps ?? 0;
+  return [...(p.warnings ?? []).map((w) => w.message ?? w.kind ?? ""), ...(fps > 30 ? [`${fps.toFixed(0)} pictures a second are decoded, also those that are not analysed: 10 to 15 are enough for the camera's setting.`] : [])];
 }
 
 /** cameraForm is for a new camera, or for one that is there. focus names the field to begin at. */
@@ -120,7 +116,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
       const p = await ask<Probe>("POST", "/v1/cameras:probe", { source: source() });
       answer.className = "answer good";
       fill(answer, el("b", {}, "It works."), ` ${p.media?.codec ?? "?"}, ${p.media?.width ?? 0}×${p.media?.height ?? 0} px, ${(p.media?.fps ?? 0).toFixed(1)} pictures a second; first picture after ${span(1000 * seconds(p.duration))}.`);
-      fill(found, ...warnings(p).map((w) => el("p", { class: "warn" }, w)), await capacity(p));
+      fill(found, p.jpeg ? el("img", { class: "preview", src: `data:image/jpeg;base64,${p.jpeg}`, alt: "The first picture the camera sent" }) : null, ...warnings(p).map((w) => el("p", { class: "warn" }, w)), await capacity(p));
       return p;
     } catch (e) {
       failed(e);
@@ -179,7 +175,7 @@ export function editScreen(main: HTMLElement, id: string, focus?: string): () =>
     if (shown || (!c && !live.synced)) return;
     shown = true;
     if (c) cameraForm(main, c, focus);
-    else fill(main, el("div", { class: "welcome" }, el("h1", {}, `There is no camera ${id}`), el("a", { class: "button", href: "#/cameras" }, "All cameras")));
+    else fill(main, noCamera(id));
   };
   fill(main, el("p", {}, "…"));
   attempt();
@@ -208,22 +204,31 @@ export function camerasScreen(main: HTMLElement): () => void {
   };
   fill(main, el("h1", {}, "Cameras"), el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/add" }, "Add a camera")),
     table("Cameras", [["Camera", ""], ["Address", "Without credentials"], ["State", ""], ["Analysed", "Pictures a second that went through the pipeline"], ["", ""]], body));
+  // A row stays the same element for as long as it says the same, so that its buttons can be pressed.
+  let rows = new Map<string, { says: string; row: HTMLElement; fps: HTMLElement }>();
   const update = (): void => {
-    const focused = (document.activeElement as HTMLElement | null)?.getAttribute("aria-label");
     const all = [...live.cameras.values()].sort((a, b) => a.name.localeCompare(b.name));
-    fill(body, ...(all.length ? all.map((c) => {
-      const state = stateOf(c);
-      const id = lastPart(c.name);
-      const fix = fixFor(c);
-      const off = c.desiredState === "DESIRED_STATE_DISABLED";
-      return el("tr", { "data-camera": id },
-        el("td", {}, el("a", { href: `#/camera/${id}` }, c.displayName || id)),
-        el("td", { class: "address" }, c.source?.uri ?? ""),
-        el("td", {}, el("span", { class: `badge bad${state.bad}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : ""), fix ? el("a", { href: fix.href }, fix.label) : null),
-        el("td", {}, `${(c.status?.analysedFps ?? 0).toFixed(1)} fps`),
-        el("td", { class: "buttons" }, el("a", { class: "button", href: `#/edit/${id}`, "aria-label": `Change ${id}` }, "Change"), el("a", { class: "button", href: `#/zones/${id}`, "aria-label": `Zones and lines of ${id}` }, "Zones"),
-          el("button", { onclick: () => void toggle(c), "aria-label": `${off ? "Enable" : "Disable"} ${id}` }, off ? "Enable" : "Disable"), el("button", { onclick: () => void remove(c), "aria-label": `Remove ${id}` }, "Remove")));
-    }) : [nothing(5, "No camera yet. ", el("a", { href: "#/add" }, "Add the first one."))]));
+    const before = rows;
+    rows = new Map(all.map((c) => {
+      const [state, fix, id, off] = [stateOf(c), fixFor(c), lastPart(c.name), c.desiredState === "DESIRED_STATE_DISABLED"];
+      const says = JSON.stringify([c.displayName, c.source?.uri, state, fix, off]);
+      let r = before.get(c.name);
+      if (r?.says !== says) {
+        const fps = el("td");
+        r = { says, fps, row: el("tr", { "data-camera": id },
+          el("td", {}, el("a", { href: `#/camera/${id}` }, c.displayName || id)),
+          el("td", { class: "address" }, c.source?.uri ?? ""),
+          el("td", {}, el("span", { class: `badge bad${state.bad}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : ""), fix ? el("a", { href: fix.href }, fix.label) : null), fps,
+          el("td", { class: "buttons" }, el("a", { class: "button", href: `#/edit/${id}`, "aria-label": `Change ${id}` }, "Change"), el("a", { class: "button", href: `#/zones/${id}`, "aria-label": `Zones and lines of ${id}` }, "Zones"),
+            el("button", { onclick: () => void toggle(c), "aria-label": `${off ? "Enable" : "Disable"} ${id}` }, off ? "Enable" : "Disable"), el("button", { onclick: () => void remove(c), "aria-label": `Remove ${id}` }, "Remove"))) };
+      }
+      text(r.fps, `${(c.status?.analysedFps ?? 0).toFixed(1)} fps`);
+      return [c.name, r];
+    }));
+    const list = [...rows.values()].map((r) => r.row);
+    if (list.length && list.length === body.childElementCount && list.every((r, i) => r === body.children[i])) return;
+    const focused = (document.activeElement as HTMLElement | null)?.getAttribute("aria-label");
+    fill(body, ...(list.length ? list : [nothing(5, "No camera yet. ", el("a", { href: "#/add" }, "Add the first one."))]));
     if (focused) body.querySelector<HTMLElement>(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
   };
   update();

@@ -127,3 +127,7 @@ export const excuse = (columns: number, what: string) => (e: Refusal): HTMLEleme
 
 /** eventTypes are those the box tells of. */
 export const eventTypes = ["line_crossed", "zone_entered", "zone_left", "zone_dwell", "zone_loitering", "zone_occupied", "zone_cleared", "camera_state", "gap", "sequence_opened", "sequence_closed", "clock_step"];
+
+/** noCamera is a screen of a camera that is not there. */
+export const noCamera = (id: string): HTMLElement =>
+  el("div", { class: "welcome" }, el("h1", {}, `There is no camera ${id}`), el("p", {}, "It was removed, or you may not see it."), el("a", { class: "button", href: "#/cameras" }, "All cameras"));

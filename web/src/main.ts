@@ -93,8 +93,8 @@ function tellTruth(): void {
   for (const c of all) counts.set(stateOf(c).word, (counts.get(stateOf(c).word) ?? 0) + 1);
   const s = live.system;
   const down = (s?.processes ?? []).filter((p) => p.state !== "PROCESS_STATE_READY");
-  const cameras = all.length ? [...counts].map(([word, n]) => `${n} ${word}`).join(", ") : "no camera";
-  const parts = [`${all.length === 1 ? "1 camera" : `${all.length} cameras`}: ${cameras}`, ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
+  const cameras = [...counts].map(([word, n]) => `${n} ${word}`).join(", ");
+  const parts = [all.length ? `${all.length === 1 ? "1 camera" : `${all.length} cameras`}: ${cameras}` : "no camera yet", ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
   const free = Number(s?.sample?.diskFreeBytes ?? 0);
   const low = free > 0 && free < 0.05 * Number(s?.sample?.diskTotalBytes ?? 0);
   if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `${bytes(free)} of disk ${low ? "left only" : "left"}`);

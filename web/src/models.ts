@@ -75,7 +75,7 @@ export function modelsScreen(main: HTMLElement): () => void {
     if (key === shown) return;
     shown = key;
     const focused = document.activeElement?.getAttribute("aria-label");
-    if (fault) fill(body, nothing(10, `${fault}. Models appear here when it is back.`));
+    if (fault) fill(body, nothing(10, `${fault}. ${/is not for|needs the role/.test(fault ?? "") ? "Sign in as somebody who may see all of the box." : "Models appear here when it is back."}`));
     else fill(body, ...(models.length ? models.map(row) : [nothing(10, "The model repository is empty. Put a model into it (a folder with config.pbtxt), and load it here.")]));
     fill(more, ...models.filter((m) => m.state === "READY" && m.mean).map(card));
     if (focused) main.querySelector<HTMLElement>(`[aria-label="${CSS.escape(focused)}"]`)?.focus();

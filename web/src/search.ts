@@ -40,6 +40,10 @@ function copyable(path: () => string): HTMLElement {
   return el("button", { type: "button", title: "Copies this search as a curl command", onclick: () => void navigator.clipboard.writeText(curl(path())).then(() => note("Copied: the search as a curl command"), () => note(curl(path()))) }, "Copy as curl");
 }
 
+/** unseen says why a search found nothing, and what to do. */
+const unseen = (what: string): (HTMLElement | string)[] =>
+  live.synced && !live.cameras.size ? [`No ${what} yet: there is no camera. `, el("a", { href: "#/add" }, "Add the first one"), "."] : [`No ${what} matches. Widen the time, or leave a condition empty.`];
+
 export function tracksScreen(main: HTMLElement, chosen: string): () => void {
   const { select: camera, off } = cameraChoice(chosen);
   const kind = el("input", { "aria-label": "Class", placeholder: "any class", size: "10", list: "classes" });
@@ -80,7 +84,7 @@ export function tracksScreen(main: HTMLElement, chosen: string): () => void {
       cards.append(...(page.tracks ?? []).map(find));
       if (!found.length) {
         fill(body, nothing(6, "No track matches."));
-        fill(cards, el("li", { class: "empty" }, "No track matches. Widen the time, or leave a condition empty."));
+        fill(cards, el("li", { class: "empty" }, ...unseen("track")));
       }
       token = page.nextPageToken ?? "";
       more.hidden = !token;
@@ -219,7 +223,7 @@ export function eventsScreen(main: HTMLElement, chosen: string): () => void {
       fill(fault);
       if (fresh) fill(body);
       body.append(...(page.events ?? []).map(row));
-      if (!body.childElementCount) fill(body, nothing(5, "No event matches. Widen the time, or leave a condition empty; lines and zones make events once they are ", el("a", { href: "#/cameras" }, "drawn"), "."));
+      if (!body.childElementCount) fill(body, nothing(5, ...unseen("event"), live.cameras.size ? " Lines and zones make events once they are drawn." : ""));
       token = page.nextPageToken ?? "";
       more.hidden = !token;
     } catch (e) {

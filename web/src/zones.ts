@@ -1,7 +1,7 @@
 // The editor of a camera's zones, lines and masks.
 
 import { ask, type Camera, type Line, Refusal, type Zone } from "./api";
-import { el, fill, lastPart, text } from "./dom";
+import { el, fill, lastPart, noCamera, text } from "./dom";
 import { Drawing, type Editor, keys } from "./drawing";
 import { note } from "./notes";
 import { Replay } from "./replay";
@@ -223,6 +223,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       picture.style.aspectRatio = `${m.width} / ${m.height}`;
     }
     const c = live.cameras.get(camera);
+    if (!c && live.synced) fill(main, noCamera(id));
     if (c) text(title, `Zones, lines and masks of ${c.displayName || id}`);
   };
   const shortcuts = (e: KeyboardEvent): void => {
