@@ -408,6 +408,8 @@ func TestKilledWhileMigrating(t *testing.T) {
 		_ = cmd.Wait() // it was killed
 		if len(said) == 0 {
 			interrupted++
+		} else if string(said) != "open\n" {
+			t.Errorf("kill %d: the child says %s", n, said)
 		}
 		s := open(t, Config{Dir: dir, Now: func() time.Time { return noon.Add(time.Hour) }})
 		if st := s.Stats(); len(st.Damaged) > 0 || len(st.Files) != 1+days {
@@ -425,7 +427,7 @@ func TestKilledWhileMigrating(t *testing.T) {
 			check(t, checkDB(t.Context(), f.db, "integrity_check"))
 			f.release()
 		}
-		left := must[[]string](t)(filepath.Glob(filepath.Join(dir, backupsDir, "before-migration-*")))
+		left := must[[]string](t)(filepath.Glob(filepath.Join(dir, backupsDir, "before-migration-*-day-*")))
 		left = append(left, must[[]string](t)(filepath.Glob(filepath.Join(dir, "*.new*")))...)
 		if len(left) > 0 {
 			t.Errorf("kill %d: left behind: %v", n, left)
