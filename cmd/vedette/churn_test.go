@@ -233,7 +233,7 @@ func (c *churn) client(ctx context.Context, number int, until time.Time) map[str
 			if r.IntN(3) == 0 {
 				camera.Source, paths = &vedettev1.Source{Uri: c.sources[r.IntN(len(c.sources))].Address()}, append(paths, "source.uri")
 			}
-			_, err := c.cameras.UpdateCamera(ctx, &vedettev1.UpdateCameraRequest{Camera: camera, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}})
+			_, err := c.cameras.UpdateCamera(ctx, &vedettev1.UpdateCameraRequest{AllowOverload: true, Camera: camera, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}})
 			if c.count("update", err) {
 				names[id] = name
 			}
@@ -253,15 +253,16 @@ func (c *churn) meddle(ctx context.Context, r *rand.Rand) {
 	name := fmt.Sprintf("cameras/c%d-%d", r.IntN(churners), r.IntN(churnOwned))
 	switch r.IntN(3) {
 	case 0:
-		_, err := c.cameras.EnableCamera(ctx, &vedettev1.EnableCameraRequest{Name: name})
+		_, err := c.cameras.EnableCamera(ctx, &vedettev1.EnableCameraRequest{Name: name, AllowOverload: true})
 		c.count("enable", err)
 	case 1:
 		_, err := c.cameras.DisableCamera(ctx, &vedettev1.DisableCameraRequest{Name: name})
 		c.count("disable", err)
 	default:
 		_, err := c.cameras.UpdateCamera(ctx, &vedettev1.UpdateCameraRequest{
-			Camera:     &vedettev1.Camera{Name: name, Analysis: &vedettev1.Analysis{Fps: 1 + r.Float64()*4, Priority: vedettev1.Priority(r.IntN(4))}},
-			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"analysis.fps", "analysis.priority"}},
+			AllowOverload: true,
+			Camera:        &vedettev1.Camera{Name: name, Analysis: &vedettev1.Analysis{Fps: 1 + r.Float64()*4, Priority: vedettev1.Priority(r.IntN(4))}},
+			UpdateMask:    &fieldmaskpb.FieldMask{Paths: []string{"analysis.fps", "analysis.priority"}},
 		})
 		c.count("rate", err)
 	}
@@ -360,12 +361,12 @@ func (c *churn) lastWriteWins(ctx context.Context, expected []map[string]string)
 	}
 }
 
-// nothingStuck enables every camera and waits until each is analysed.
+// nothingStuck enables every camera and waits until each is analysed, or the box has said that it cannot.
 func (c *churn) nothingStuck(ctx context.Context, expected []map[string]string) {
 	begin := map[string]int64{}
 	for _, names := range expected {
 		for id := range names {
-			camera, err := c.cameras.EnableCamera(ctx, &vedettev1.EnableCameraRequest{Name: "cameras/" + id})
+			camera, err := c.cameras.EnableCamera(ctx, &vedettev1.EnableCameraRequest{Name: "cameras/" + id, AllowOverload: true})
 			if err != nil {
 				c.t.Fatal(err)
 			}
@@ -374,7 +375,7 @@ func (c *churn) nothingStuck(ctx context.Context, expected []map[string]string) 
 	}
 	c.p.until("every camera is analysed again", 2*time.Minute, func() bool {
 		for id, camera := range c.list(ctx) {
-			if camera.GetStatus().GetAnalysedFrames() <= begin[id] {
+			if camera.GetStatus().GetAnalysedFrames() <= begin[id] && camera.GetStatus().GetAnalysisReason() != "SHED" {
 				return false
 			}
 		}
