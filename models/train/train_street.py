@@ -11,7 +11,9 @@ the last checkpoint, and the hours already spent count.
 import argparse
 import copy
 import math
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -190,13 +192,15 @@ def main():
     work = pathlib.Path(args.work)
     work.mkdir(parents=True, exist_ok=True)
     makers = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the last checkpoint stays"))
     try:
         if not args.judge:
             for k in range(args.makers):
                 command = [sys.executable, street_views.__file__, "--data", args.data, "--work", args.work, "--teacher",
                            args.teacher, "--size", str(args.size), "--views", str(args.views), "--part", str(k), str(args.makers)]
                 command += ["--render", args.render] if args.render else []
-                makers.append(subprocess.Popen(command + ["--clips", *args.clips]))
+                # Makers stand back behind training where they share a core with it.
+                makers.append(subprocess.Popen(command + ["--clips", *args.clips], preexec_fn=lambda: os.nice(8)))
         train(args, work, makers)
     finally:
         for m in makers:
