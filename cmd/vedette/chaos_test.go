@@ -356,7 +356,7 @@ func (c *chaos) settle() {
 	for _, f := range c.cams {
 		c.p.until("a mended camera is tried again", time.Minute, func() bool {
 			_, off := c.p.tryCLI("camera", "disable", f.id)
-			_, on := c.p.tryCLI("camera", "enable", f.id)
+			_, on := c.p.tryCLI("camera", "enable", f.id, "--allow-overload")
 			return off == nil && on == nil
 		})
 	}
