@@ -11,8 +11,12 @@ import (
 	"github.com/vedette/vedette/store"
 )
 
-// demoCamera is the id of the camera that a demonstration registers.
-const demoCamera = "street"
+const (
+	// demoCamera is the id of the camera that a demonstration registers.
+	demoCamera = "street"
+	// demoPipeline is the ensemble whose detector was made for that street.
+	demoPipeline = "demo"
+)
 
 // startDemo serves the rendered street and registers it as a camera, or corrects its address from an earlier run.
 func (a *Appliance) startDemo(s *stages) error {
@@ -31,6 +35,7 @@ func (a *Appliance) startDemo(s *stages) error {
 	if errors.Is(err, store.ErrNotFound) {
 		_, err = a.cameras.Create(s.ctx, demoCamera, &vedettev1.Camera{
 			DisplayName: "Demo street", Labels: map[string]string{"vedette.demo": "true"}, Source: source,
+			Analysis: &vedettev1.Analysis{Pipeline: demoPipeline},
 		}, false)
 	}
 	if err != nil {

@@ -48,7 +48,9 @@ func TestCompareDetectors(t *testing.T) {
 	if data == "" {
 		data = filepath.Join(root, "../shared/data")
 	}
-	models := map[string]string{"shipped": filepath.Join(root, "models/detector/1/model.onnx")}
+	models := map[string]string{
+		"shipped": filepath.Join(root, "models/detector/1/model.onnx"), "demo": filepath.Join(root, "models/demo-detector/1/model.onnx"),
+	}
 	for name, file := range map[string]string{
 		"yolox_nano": "yolox_nano.onnx", "nanodet": "object_detection_nanodet_2022nov.onnx", "fastestdet": "FastestDet.onnx",
 	} {
@@ -66,8 +68,10 @@ func TestCompareDetectors(t *testing.T) {
 		}
 		return string(out)
 	}
-	labels := map[string]string{"shipped": absolute(t, filepath.Join(root, "models/detector/labels.txt"))}
-	names := []string{"shipped", "yolox_nano", "nanodet", "fastestdet"}
+	labels := map[string]string{
+		"shipped": absolute(t, filepath.Join(root, "models/detector/labels.txt")), "demo": absolute(t, filepath.Join(root, "models/demo-detector/labels.txt")),
+	}
+	names := []string{"shipped", "demo", "yolox_nano", "nanodet", "fastestdet"}
 	if *candidate != "" {
 		models["candidate"], labels["candidate"] = *candidate, filepath.Join(filepath.Dir(*candidate), "labels.txt")
 		names = []string{"candidate"}

@@ -427,7 +427,7 @@ func score(t *testing.T, name string, c *demo.Camera, truth *demo.GroundTruth, d
 func TestTracksAgreeWithTheTruth(t *testing.T) {
 	c := truthCamera(t)
 	p := launch(t, t.TempDir(), "--onnxruntime", onnxruntime(t))
-	p.cli("camera", "add", "truth", c.URL(), "--every-frame")
+	p.cli("camera", "add", "truth", c.URL(), "--every-frame", "--pipeline", "demo")
 	p.until("detections", 60*time.Second, func() bool { return len(p.tracks(`camera = "truth"`)) > 0 })
 	from := time.Now()
 	p.until("30 seconds of detections", 90*time.Second, func() bool {
@@ -448,7 +448,7 @@ func TestTracksGoOnWhenAnyProcessIsKilled(t *testing.T) {
 	c := truthCamera(t)
 	data, lib := t.TempDir(), onnxruntime(t)
 	p := launch(t, data, "--onnxruntime", lib)
-	p.cli("camera", "add", "truth", c.URL())
+	p.cli("camera", "add", "truth", c.URL(), "--pipeline", "demo")
 	committed := func() []detection { return p.detections("truth", time.Now().Add(-time.Hour)) }
 	p.until("detections", 60*time.Second, func() bool { return len(committed()) > 20 })
 

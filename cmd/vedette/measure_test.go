@@ -88,7 +88,7 @@ func measuredModels(t *testing.T) (models, detector, clip string) {
 	}
 	nano := filepath.Join(data, "models/yolox_nano.onnx")
 	if _, err := os.Stat(nano); err != nil {
-		fmt.Println("# no test data: the demo detector on the demo clip")
+		fmt.Println("# no test data: the detector that ships on the demo clip")
 		return absolute(t, filepath.Join(root, "models")), absolute(t, filepath.Join(root, "models/detector/1/model.onnx")),
 			absolute(t, filepath.Join(root, "appliance/demo/clip/street.h264"))
 	}

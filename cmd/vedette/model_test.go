@@ -20,11 +20,11 @@ func TestAPulledDetectorFollowsWhatACameraSees(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := os.ReadFile(filepath.Join(root, "models/detector/1/model.onnx"))
+	model, err := os.ReadFile(filepath.Join(root, "models/demo-detector/1/model.onnx"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(root, "models/detector/1"))))
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(root, "models/demo-detector/1"))))
 	defer server.Close()
 	data := t.TempDir()
 	catalogue := filepath.Join(t.TempDir(), "catalogue.yaml")

@@ -140,9 +140,9 @@ func nanoModels(t *testing.T, data string) string {
 	for file, changes := range map[string][]string{
 		"detector/config.pbtxt": {
 			"max_batch_size: 8", "max_batch_size: 0", "dims: [ 3, 416, 416 ]", "dims: [ 3, 416, 416 ] reshape { shape: [ 1, 3, 416, 416 ] }",
-			"dims: [ 3549, 10 ]", "dims: [ 3549, 85 ] reshape { shape: [ 1, 3549, 85 ] }", "dynamic_batching { }", "", `"labels.txt"`, `"person, bicycle, car"`,
+			"dims: [ 3549, 11 ]", "dims: [ 3549, 85 ] reshape { shape: [ 1, 3549, 85 ] }", "dynamic_batching { }", "", `"labels.txt"`, `"person, bicycle, car"`,
 		},
-		"boxes/config.pbtxt": {"3549, 10", "3549, 85"},
+		"boxes/config.pbtxt": {"3549, 11", "3549, 85"},
 	} {
 		path := filepath.Join(models, file)
 		b, err := os.ReadFile(path)
@@ -219,7 +219,7 @@ func TestOutsidePublisherGivesTheSameTracks(t *testing.T) {
 		_ = ffmpeg.Wait()
 	})
 	p := launch(t, t.TempDir(), "--onnxruntime", lib)
-	p.cli("camera", "add", "published", address, "--every-frame")
+	p.cli("camera", "add", "published", address, "--every-frame", "--pipeline", "demo")
 	p.until("tracks", 60*time.Second, func() bool { return len(p.tracks(`camera = "published"`)) > 0 })
 	sequence := ""
 	p.until("20 seconds of detections", 90*time.Second, func() bool {

@@ -26,7 +26,7 @@ func TestMeasureOtherScenes(t *testing.T) {
 		}
 		runCamera(t, c)
 		p := launch(t, t.TempDir(), "--onnxruntime", lib)
-		p.cli("camera", "add", "scene", c.URL(), "--every-frame")
+		p.cli("camera", "add", "scene", c.URL(), "--every-frame", "--pipeline", "demo")
 		p.until("detections", 60*time.Second, func() bool { return len(p.tracks(`camera = "scene"`)) > 0 })
 		from := time.Now()
 		p.until("a minute of detections", 90*time.Second, func() bool { return len(p.detections("scene", from.Add(59*time.Second))) > 0 })

@@ -76,7 +76,7 @@ func entries(t *testing.T, dir string) []string {
 	return names
 }
 
-const demoDetector = shipped + "/detector/1/model.onnx"
+const demoDetector = shipped + "/demo-detector/1/model.onnx"
 
 func TestADetectorBecomesAPipelineThatLoads(t *testing.T) {
 	cfg := config(t, demoDetector, "street")

@@ -107,7 +107,7 @@ func TestAPictureGoesTheWayOfAFrame(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if want := []string{"person", "bicycle", "car", "bus", "truck"}; !slices.Equal(d.Labels, want) {
+	if want := []string{"person", "bicycle", "car", "bus", "truck", "motorcycle"}; !slices.Equal(d.Labels, want) {
 		t.Errorf("labels %q, want %q", d.Labels, want)
 	}
 	if _, err := d.Detect(t.Context(), grey(t)); err != nil {
@@ -120,7 +120,7 @@ func TestAPictureGoesTheWayOfAFrame(t *testing.T) {
 
 func TestARepositoryThatCannotBeServedSaysWhy(t *testing.T) {
 	for _, c := range []struct{ name, file, old, now, want string }{
-		{"a detector that does not fit its file", "detector/config.pbtxt", "3549, 10", "3549, 11", "the model configuration specifies"},
+		{"a detector that does not fit its file", "detector/config.pbtxt", "3549, 11", "3549, 10", "the model configuration specifies"},
 		{"an ensemble that cannot be read", "pipeline/config.pbtxt", "name:", "nome:", "unknown field"},
 		{"labels that are not there", "detector/config.pbtxt", "labels.txt", "none.txt", "none.txt"},
 	} {

@@ -2,7 +2,7 @@
 
   go build -o /tmp/render ./appliance/demo/render
   python3 models/train/train_demo.py --render /tmp/render --cache /tmp/films \
-      --out models/detector/1/model.onnx
+      --out models/demo-detector/1/model.onnx
 """
 
 import argparse
@@ -142,7 +142,9 @@ def main():
         pick, order = order[: args.batch], order[args.batch :]
         net.train()
         x, gt, kind, real, skip = batch(pictures, truth, pick, rng)
-        maps = net.maps(x.contiguous(memory_format=torch.channels_last))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            maps = net.maps(x.contiguous(memory_format=torch.channels_last))
+        maps = [m.float() for m in maps]
         corners, strides = grid(maps)
         # Boxes of 16 pixels never fit well: graded scores would keep such people
         # below what starts a track.

@@ -194,7 +194,7 @@ try {
 
   const screens = [
     ["#/camera/street", "camera", "dl.facts dd"], ["#/tracks", "tracks", ".finds li[data-track]"], ["#/events", "events", "tr[data-event]"], ["#/counts/street", "counts", ".welcome"],
-    ["#/cameras", "cameras", "tr[data-camera]"], ["#/add", "add-camera", "form.wizard"], ["#/zones/street", "zones-empty", ".drawing"], ["#/models", "models", "tr[data-model=detector]"],
+    ["#/cameras", "cameras", "tr[data-camera]"], ["#/add", "add-camera", "form.wizard"], ["#/zones/street", "zones-empty", ".drawing"], ["#/models", "models", "tr[data-model=demo-detector]"],
     ["#/system", "system", ".uplot"], ["#/settings", "settings", ".panel"], ["#/camera/cellar", "no-such-camera", ".welcome"],
   ];
   for (const [hash, name, ready] of screens) {
@@ -216,8 +216,8 @@ try {
     await page.locator(".waterfall li", { hasText: "commit" }).waitFor(patience);
   });
   await check("the models screen tells where each model runs and how its batches spread", async () => {
-    await open("#/models", "tr[data-model=detector]");
-    await page.locator("tr[data-model=detector] td:nth-child(3)", { hasText: "cpu" }).waitFor(patience);
+    await open("#/models", "tr[data-model=demo-detector]");
+    await page.locator("tr[data-model=demo-detector] td:nth-child(3)", { hasText: "cpu" }).waitFor(patience);
     await page.locator(".bars li").first().waitFor(patience);
   });
   await check("a model is unloaded, which the camera says, and loaded again", async () => {

@@ -50,12 +50,10 @@ func run(ctx context.Context, url, path string) (err error) {
 // best finds the row the detector is surest of. A row is a box, how sure it is that there is something, and how
 // sure of each class.
 func best(rows *tensor.Tensor) (class int, score float32, err error) {
-	const width = 10
-	data := tensor.Float32s(rows.Data)
-	if len(data) == 0 || len(data)%width != 0 {
-		return 0, 0, fmt.Errorf("%d numbers are not rows of %d", len(data), width)
+	if rows == nil || len(rows.Shape) != 3 || rows.Shape[2] < 6 {
+		return 0, 0, errors.New("the answer holds no rows of boxes")
 	}
-	for row := range slices.Chunk(data, width) {
+	for row := range slices.Chunk(tensor.Float32s(rows.Data), int(rows.Shape[2])) {
 		for c, p := range row[5:] {
 			if s := row[4] * p; s > score {
 				class, score = c, s
