@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"debug/elf"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -151,14 +150,14 @@ func (d *doctor) models() {
 // detectors tells what the shipped pipeline is, which others are here, and how to get a stronger one.
 func (d *doctor) detectors() {
 	here, _ := filepath.Glob(filepath.Join(d.cfg.DataDir, "models", "*", "config.pbtxt")) // the pattern is good
-	text := "cameras that name no pipeline run " + cmp.Or(description(filepath.Join(d.cfg.Models, "pipeline", "config.pbtxt")), "the one in "+d.cfg.Models)
+	runs := []string{"cameras that name no pipeline run " + cmp.Or(description(filepath.Join(d.cfg.Models, "pipeline", "config.pbtxt")), "the one in "+d.cfg.Models)}
 	for _, config := range here {
 		if what := description(config); what != "" {
-			text += fmt.Sprintf("; %s is %s", filepath.Base(filepath.Dir(config)), what)
+			runs = append(runs, filepath.Base(filepath.Dir(config))+" is "+what)
 		}
 	}
 	d.findings = append(d.findings, Finding{
-		Check: "detector", Severity: OK, Message: text,
+		Check: "detector", Severity: OK, Message: strings.Join(runs, "; "),
 		Advice: "for stronger ones: vedette model list; vedette model pull NAME; vedette camera update CAMERA --pipeline NAME",
 	})
 }

@@ -54,7 +54,7 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (flags, e
 	set.BoolVar(&f.Version, "version", false, "print the version and exit")
 	set.Uint64Var(&f.FirstLease, "first-lease", 0, "number of the first lease; given to the process of an isolated camera")
 	set.Usage = func() {
-		fmt.Fprint(usage, "Usage: vedette-ingest [flags]\n\nConnects to cameras, decodes them and serves their frames on a Unix socket.\n\n")
+		_, _ = fmt.Fprint(usage, "Usage: vedette-ingest [flags]\n\nConnects to cameras, decodes them and serves their frames on a Unix socket.\n\n")
 		set.PrintDefaults()
 	}
 	if err := set.Parse(args); err != nil {

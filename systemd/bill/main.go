@@ -7,6 +7,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"cmp"
 	"compress/gzip"
 	"debug/buildinfo"
@@ -124,7 +125,7 @@ func (b *bill) read(programs []string, debian, npm string) error {
 
 // modulesHere are the folders of this project's modules, by path@version.
 func modulesHere() (map[string]string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Path}}@{{.Version}} {{.Dir}}", "all").Output()
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Path}}@{{.Version}} {{.Dir}}", "all").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list -m all: %w", err)
 	}
@@ -136,7 +137,6 @@ func modulesHere() (map[string]string, error) {
 	return dirs, nil
 }
 
-//nolint:gochecknoglobals // a constant pattern
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|unlicense)([-._].*)?$`)
 
 // add adds a part whose source lies in dir, with the licences found there.

@@ -17,10 +17,16 @@ type golden struct {
 	Values [][]float32 `json:"values"`
 }
 
-// The file that ships gives the answers that its network gave where it was trained (models/train/onnxfile.py).
-func TestTheShippedDetectorAnswersAsInTraining(t *testing.T) {
+// The files that ship give the answers that their networks gave where they were trained (models/train/onnxfile.py).
+func TestTheShippedDetectorsAnswerAsInTraining(t *testing.T) {
+	for _, name := range []string{"detector", "demo-detector"} {
+		t.Run(name, func(t *testing.T) { answersAsInTraining(t, filepath.Join("..", "..", "..", "models", name, "1")) })
+	}
+}
+
+func answersAsInTraining(t *testing.T, dir string) {
+	t.Helper()
 	const side = 416
-	dir := filepath.Join("..", "..", "..", "models", "detector", "1")
 	m := model(t, "model", `name: "detector" max_batch_size: 8`)
 	m.VersionDir = dir
 	r, err := loadModel(t, m)
