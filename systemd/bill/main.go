@@ -7,9 +7,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"debug/buildinfo"
 	"encoding/json"
 	"errors"
