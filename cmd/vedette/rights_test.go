@@ -229,6 +229,10 @@ func TestTheEndOfARightEndsEveryKindOfStream(t *testing.T) {
 		}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
+			p.until("a picture of the camera", time.Minute, func() bool {
+				_, err := p.text("/v1/cameras/door/snapshot.jpg")
+				return err == nil
+			})
 			streams := (&watcher{t: t, p: p, grpc: outside, secret: c.secret}).open()
 			if err := c.end(); err != nil {
 				t.Fatal(err)
