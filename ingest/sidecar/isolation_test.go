@@ -171,10 +171,9 @@ func TestAnIsolatedCameraLivesAndDiesInItsOwnProcess(t *testing.T) {
 	}
 }
 
-func TestAStreamThatCrashesTheSharedProcessTwiceIsGivenItsOwn(t *testing.T) {
-	isolating(t)
-	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
-	good, bad := rtsptest.Start(t, rtsptest.Config{Clip: clip}), rtsptest.Start(t, rtsptest.Config{Clip: clip})
+// processRig is a rig whose sidecar is a process.
+func processRig(t *testing.T) (*rig, *child.Child) {
+	t.Helper()
 	r := &rig{t: t, socket: filepath.Join(t.TempDir(), "s"), status: make(chan *ingestv1.CameraStatus, 1000), frames: make(chan ingestclient.Frame, 1000)}
 	process := child.New(child.Config{Path: "/proc/self/exe", Args: []string{r.socket, "0"}, MinBackoff: 10 * time.Millisecond})
 	run(t, process.Run)
@@ -185,6 +184,14 @@ func TestAStreamThatCrashesTheSharedProcessTwiceIsGivenItsOwn(t *testing.T) {
 	}})
 	run(t, r.client.Run)
 	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	return r, process
+}
+
+func TestAStreamThatCrashesTheSharedProcessTwiceIsGivenItsOwn(t *testing.T) {
+	isolating(t)
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	good, bad := rtsptest.Start(t, rtsptest.Config{Clip: clip}), rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	r, process := processRig(t)
 	r.set(&ingestv1.Camera{Name: "good", Address: good.Address()}, &ingestv1.Camera{Name: "bad", Address: bad.Address(), Decoders: []string{"crashes"}})
 	s := next(t, r.status, "the camera to be isolated", func(s *ingestv1.CameraStatus) bool { return s.GetCamera() == "bad" && s.GetIsolated() })
 	if !strings.Contains(s.GetIsolationReason(), "crashed the shared process 2 times") || !strings.Contains(s.GetIsolationReason(), "SIGSEGV") {

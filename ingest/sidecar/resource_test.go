@@ -2,8 +2,6 @@ package sidecar_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest/ingestclient"
 	"github.com/vedette/vedette/ingest/sidecar"
-	"github.com/vedette/vedette/internal/child"
 	"github.com/vedette/vedette/internal/rtsptest"
 )
 
@@ -23,16 +20,7 @@ func TestABoxOutOfDescriptorsSaysSoAndGoesOn(t *testing.T) {
 	isolating(t)
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
 	first, second := rtsptest.Start(t, rtsptest.Config{Clip: clip}), rtsptest.Start(t, rtsptest.Config{Clip: clip})
-	r := &rig{t: t, socket: filepath.Join(t.TempDir(), "s"), status: make(chan *ingestv1.CameraStatus, 1000), frames: make(chan ingestclient.Frame, 1000)}
-	process := child.New(child.Config{Path: "/proc/self/exe", Args: []string{r.socket, "0"}, MinBackoff: 10 * time.Millisecond})
-	run(t, process.Run)
-	r.client = ingestclient.New(ingestclient.Config{Socket: r.socket, Retry: 10 * time.Millisecond, Handler: ingestclient.Handler{
-		Camera:      func(s *ingestv1.CameraStatus) { put(r.status, s) },
-		Frame:       func(f ingestclient.Frame) { put(r.frames, f) },
-		SlotsOpened: func(_ *ingestv1.SlotsOpened, f *os.File) { _ = f.Close() },
-	}})
-	run(t, r.client.Run)
-	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	r, process := processRig(t)
 	r.set(&ingestv1.Camera{Name: "first", Address: first.Address()})
 	r.frame().Release()
 	pid := process.Status().PID
