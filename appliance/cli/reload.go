@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"reflect"
@@ -34,9 +33,6 @@ func keepServing(ctx context.Context, env *Env, g *grammar, config func(*grammar
 	for {
 		run := cfg
 		run.Logger = logger
-		if last != nil {
-			run.Out = io.Discard // it was said at the first start
-		}
 		inner, stop := context.WithCancel(ctx)
 		started, ended := time.Now(), make(chan error, 1)
 		go func() { ended <- appliance.New(run).Run(inner) }()

@@ -45,6 +45,10 @@ func TestSettingsAreReadAgain(t *testing.T) {
 		out, err := p.tryCLI("camera", "list")
 		return err == nil && strings.Contains(out, "street")
 	})
+	p.until("the dashboard at the address that was told last", 60*time.Second, func() bool {
+		_, err := p.text("/v1/cameras/street")
+		return err == nil
+	})
 	// What cannot come up gives way to what ran before.
 	write("log-level: debug\nsecret-key: /nowhere/secret.key\ndemo: true\n")
 	hangUp()
