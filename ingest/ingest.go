@@ -50,6 +50,8 @@ type Camera struct {
 	Gate *Gate
 	// Isolated: the camera wants a process of its own.
 	Isolated bool
+	// Asked is another number than before when an operator asks for an attempt: it is made now, if one waits.
+	Asked uint64
 }
 
 // Gate are the settings of a motion gate.

@@ -95,7 +95,11 @@ func (s *cameraService) DeleteCamera(ctx context.Context, req *vedettev1.DeleteC
 }
 
 func (s *cameraService) EnableCamera(ctx context.Context, req *vedettev1.EnableCameraRequest) (*vedettev1.Camera, error) {
-	return s.setState(ctx, req.GetName(), vedettev1.DesiredState_DESIRED_STATE_ENABLED, req.GetAllowOverload())
+	c, err := s.setState(ctx, req.GetName(), vedettev1.DesiredState_DESIRED_STATE_ENABLED, req.GetAllowOverload())
+	if err != nil {
+		return nil, err
+	}
+	return c, s.cfg.Cameras.Ask(req.GetName())
 }
 
 func (s *cameraService) DisableCamera(ctx context.Context, req *vedettev1.DisableCameraRequest) (*vedettev1.Camera, error) {

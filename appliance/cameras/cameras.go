@@ -50,6 +50,7 @@ type entry struct {
 	camera   *vedettev1.Camera // without status
 	password string
 	enabled  bool
+	asked    uint64                  // attempts, by an operator
 	stream   *vedettev1.CameraStatus // what ingest reports; nil: nothing yet
 	analysis Analysis
 }
@@ -202,6 +203,23 @@ func (r *Registry) Update(ctx context.Context, camera *vedettev1.Camera, paths [
 	return r.commit(res, vedettev1.ChangeKind_CHANGE_KIND_MODIFIED)
 }
 
+// Ask has a camera that waits for its next attempt tried now; one that runs goes on. The error is store.ErrNotFound.
+func (r *Registry) Ask(name string) error {
+	id, err := ID(name)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.entries[id]
+	if e == nil {
+		return fmt.Errorf("camera %q: %w", id, store.ErrNotFound)
+	}
+	e.asked++
+	r.registrationChangedLocked()
+	return nil
+}
+
 // Delete forgets a registration. A non-empty etag must be the registered one.
 func (r *Registry) Delete(ctx context.Context, name, etag string, validateOnly bool) error {
 	id, err := ID(name)
@@ -246,7 +264,7 @@ func (r *Registry) put(e *entry, kind vedettev1.ChangeKind) *vedettev1.Camera {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if old := r.entries[id]; old != nil {
-		e.stream, e.analysis = old.stream, old.analysis
+		e.stream, e.analysis, e.asked = old.stream, old.analysis, old.asked
 	}
 	r.entries[id] = e
 	r.registrationChangedLocked()

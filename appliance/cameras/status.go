@@ -18,6 +18,8 @@ type Desired struct {
 	Camera   *vedettev1.Camera // not to be changed
 	Password string
 	Enabled  bool
+	// Asked counts how often an attempt was asked for.
+	Asked uint64
 }
 
 // Desired returns what is wanted of every camera, in order of their ids, the revision of that list, and a channel
@@ -27,7 +29,7 @@ func (r *Registry) Desired() (list []Desired, revision uint64, newer <-chan stru
 	defer r.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(r.entries)) {
 		e := r.entries[id]
-		list = append(list, Desired{ID: id, UID: e.camera.GetUid(), Camera: e.camera, Password: e.password, Enabled: e.enabled})
+		list = append(list, Desired{ID: id, UID: e.camera.GetUid(), Camera: e.camera, Password: e.password, Enabled: e.enabled, Asked: e.asked})
 	}
 	return list, r.revision, r.changed
 }
@@ -123,7 +125,7 @@ func (e *entry) status(ingest ingestState) *vedettev1.CameraStatus {
 		s = proto.CloneOf(e.stream)
 	}
 	if !e.enabled {
-		s.State, s.Reason, s.Message = vedettev1.CameraState_CAMERA_STATE_DISABLED, "", ""
+		s.State, s.Reason, s.Message, s.NextRetryTime = vedettev1.CameraState_CAMERA_STATE_DISABLED, "", "", nil
 	}
 	a := &e.analysis
 	s.Sequence, s.AnalysedFrames, s.AnalysedFps, s.Drops = a.Sequence, a.Frames, a.FPS, maps.Clone(a.Drops)

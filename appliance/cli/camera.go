@@ -24,7 +24,7 @@ type cameraCommands struct {
 	Get      cameraGet      `cmd:"" help:"Show one camera."`
 	Update   cameraUpdate   `cmd:"" help:"Change a camera."`
 	Remove   cameraRemove   `cmd:"" aliases:"delete" help:"Forget a camera; what it saw stays."`
-	Enable   cameraEnable   `cmd:"" help:"Let a disabled camera run again."`
+	Enable   cameraEnable   `cmd:"" help:"Let a disabled camera run again, and try one that waits now."`
 	Disable  cameraDisable  `cmd:"" help:"Disconnect a camera and keep its registration."`
 	Watch    cameraWatch    `cmd:"" help:"Print cameras as they change."`
 	Snapshot cameraSnapshot `cmd:"" help:"Save the newest picture of a camera."`
@@ -303,6 +303,9 @@ func described(c *vedettev1.Camera) [][]string {
 	}
 	if s.GetMessage() != "" {
 		add("reason", "%s: %s", s.GetReason(), s.GetMessage())
+	}
+	if t := s.GetNextRetryTime(); t != nil {
+		add("next attempt", "%s; now: vedette camera enable %s", t.AsTime().Local().Format(time.DateTime), shortName(c.GetName()))
 	}
 	if m.GetWidth() > 0 {
 		add("stream", "%s %dx%d over %s, %.4g pictures a second, %.2f Mbit/s, a keyframe every %d", m.GetCodec(), m.GetWidth(), m.GetHeight(), in.GetTransport(), m.GetFps(), in.GetBitRate()/1e6, in.GetGop())

@@ -217,15 +217,15 @@ func (c *Camera) wait(ctx context.Context, attempts int, fault *ingest.Error) bo
 	return c.idle(ctx, t.C)
 }
 
-// idle waits for new settings (true), the timer or the end.
+// idle waits for settings that call for an attempt (true), the timer or the end.
 func (c *Camera) idle(ctx context.Context, timer <-chan time.Time) bool {
 	for {
 		select {
 		case want := <-c.updates:
 			before := c.settings()
 			c.adopt(want)
-			if cost(before, want) == Hot && before.Disabled == want.Disabled {
-				c.applied(Hot)
+			if cost(before, want) != Reconnected && before.Asked == want.Asked {
+				c.applied(cost(before, want))
 				continue // the wait goes on
 			}
 			c.applied(Reconnected)

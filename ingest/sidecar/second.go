@@ -58,7 +58,7 @@ func (m *second) settings() ingest.Camera {
 	c.Disabled = c.Disabled || !there(c) || m.users == 0 && m.idle == nil && !c.KeepMain
 	return ingest.Camera{
 		Name: c.Name, Address: c.MainAddress, Username: c.Username, Password: c.Password, Transport: c.Transport, CA: c.CA,
-		CertificateSHA256: c.CertificateSHA256, Masks: c.Masks, PreRollBytes: c.PreRollBytes, Disabled: c.Disabled,
+		CertificateSHA256: c.CertificateSHA256, Masks: c.Masks, PreRollBytes: c.PreRollBytes, Disabled: c.Disabled, Asked: c.Asked,
 	}
 }
 

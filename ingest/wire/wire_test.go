@@ -44,6 +44,8 @@ func fill(m protoreflect.Message, depth int) {
 			v = protoreflect.ValueOfFloat64(0.5)
 		case protoreflect.Uint32Kind:
 			v = protoreflect.ValueOfUint32(7)
+		case protoreflect.Uint64Kind:
+			v = protoreflect.ValueOfUint64(9)
 		case protoreflect.Int64Kind:
 			v = protoreflect.ValueOfInt64(int64(time.Hour))
 		case protoreflect.EnumKind:

@@ -1,10 +1,12 @@
 // What a person does with the dashboard, done by Chromium against the real appliance. Screenshots are kept in
 // test-artifacts/. The last line counts.
+import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { gunzipSync } from "node:zlib";
 import { startAppliance, until } from "./appliance.mjs";
 import { guard } from "./guarded.mjs";
@@ -16,6 +18,7 @@ import { frameRate, multiply, record } from "./wall.mjs";
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = path.resolve(here, "../..");
 const artifacts = path.join(root, "test-artifacts");
+const execute = promisify(execFile);
 const patience = { timeout: 60000 };
 const only = process.argv[2]; // a regular expression for the names of the checks to run; the rest is skipped
 const axe = await readFile(path.join(here, "node_modules/axe-core/axe.min.js"), "utf8");
@@ -94,7 +97,7 @@ try {
     p.on("pageerror", (e) => faults.push(e.message));
     // A refused token, a camera's refusal, a video session that ended before its page said goodbye and video of a camera that
     // is just switched off are faults of the browser's console, and parts of the checks.
-    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/whep\/[A-Z0-9]+$|\/live\/cellar|\/v1\/(users|auditEntries|backups|sinks)/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
+    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/whep\/[A-Z0-9]+$|\/live\/(cellar|h265)|\/v1\/(users|auditEntries|backups|sinks)/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
     p.on("request", (r) => !r.url().startsWith(appliance.url) && !/^(blob|data):/.test(r.url()) && foreign.push(r.url()));
   };
   watch(page);
@@ -538,6 +541,29 @@ try {
     await page.locator("input[name=gate]").uncheck();
     await page.getByRole("button", { name: "Save", exact: true }).click();
     await page.locator(".heading abbr", { hasText: "WebRTC" }).waitFor(patience);
+  });
+  await check("AV1 plays by WebRTC and as MP4; H.265, which this browser does not play, comes as JPEG, and the page says why", async () => {
+    const authorized = { Authorization: `Bearer ${await adminToken()}` };
+    const cameras = { av1: ["libaom-av1", "-cpu-used", "8", "-usage", "realtime", "-lag-in-frames", "0"], h265: ["libx265", "-preset", "ultrafast", "-x265-params", "log-level=none:bframes=0"] };
+    try {
+      for (const [id, encoder] of Object.entries(cameras)) {
+        const clip = path.join(appliance.data, `${id}.mp4`);
+        await execute("ffmpeg", ["-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=15", "-frames:v", "300", "-g", "15", "-pix_fmt", "yuv420p", "-c:v", ...encoder, clip]);
+        const added = await fetch(`${appliance.url}/v1/cameras?camera_id=${id}&allow_overload=true`, { method: "POST", headers: authorized, body: JSON.stringify({ source: { uri: `file://${clip}`, loop: true }, analysis: { fps: 1 } }) });
+        expect(added.ok, await added.text());
+      }
+      for (const [name, play] of [["WebRTC", whep], ["MP4", fmp4]]) {
+        const { seen, stream } = await play(page, "av1", 15).catch(() => play(page, "av1", 15));
+        expect(seen.every((s) => s.width === 320 && s.height === 240) && (!stream || stream.mime.includes("av01.")), `${name}: ${JSON.stringify([stream, seen.slice(-3)])}`);
+      }
+      await open("#/camera/h265", "dl.facts dd");
+      await page.locator(".heading abbr", { hasText: "MJPEG" }).waitFor(patience);
+      await page.locator(".heading abbr[title*='which this browser does not receive by WebRTC']").waitFor(patience);
+      await page.waitForFunction(() => document.querySelector(".heading .badge").textContent === "live" && !document.querySelector(".heading .age.warn"), null, patience);
+      await shot(page, "h265");
+    } finally {
+      for (const id of Object.keys(cameras)) await fetch(`${appliance.url}/v1/cameras/${id}`, { method: "DELETE", headers: authorized });
+    }
   });
   await check("every screen works on a phone and at 1024 px, in light colours", async () => {
     for (const [width, height, scale] of [[390, 844, 2], [1024, 768, 1]]) {

@@ -105,7 +105,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
         el("div", { class: "panel" }, el("h2", {}, explained("Pictures not analysed, by cause", "Since the appliance started. Fresh pictures go first; what is left out is counted here, never hidden.")), table("Drops", [["Cause", ""], ["Pictures", ""], ["That is", ""]], drops)),
         el("div", { class: "panel" }, el("h2", {}, "What happened"), table("Events", [["Time", ""], ["Event", ""], ["More", ""]], history), el("p", {}, el("a", { href: `#/events/${id}` }, "All events of this camera"), " · ", el("a", { href: `#/tracks/${id}` }, "Its tracks"))))));
 
-  const act = (label: string, verb: string): HTMLElement => el("button", { onclick: () => void ask("POST", `/v1/${name}:${verb}`, {}).then(() => note(`${id}: ${verb}d`), (e: Error) => note(e.message, true)) }, label);
+  const act = (label: string, verb: string, done = `${verb}d`): HTMLElement => el("button", { onclick: () => void ask("POST", `/v1/${name}:${verb}`, {}).then(() => note(`${id}: ${done}`), (e: Error) => note(e.message, true)) }, label);
   const probe = async (): Promise<void> => {
     const c = live.cameras.get(name);
     note(`${id}: asking the camera …`);
@@ -150,10 +150,10 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     fill(facts, ...list);
     const fix = fixFor(c);
     const enabled = c.desiredState !== "DESIRED_STATE_DISABLED";
-    const key = `${String(enabled)}${fix?.href ?? ""}`;
+    const key = `${String(enabled)}${String(!!s.nextRetryTime)}${fix?.href ?? ""}`;
     if (key !== buttonsFor) {
       buttonsFor = key;
-      fill(buttons, fix ? el("a", { class: "button main", href: fix.href }, fix.label) : null, act(enabled ? "Disable" : "Enable", enabled ? "disable" : "enable"),
+      fill(buttons, fix ? el("a", { class: "button main", href: fix.href }, fix.label) : null, act(enabled ? "Disable" : "Enable", enabled ? "disable" : "enable"), enabled && s.nextRetryTime ? act("Try now", "enable", "tried now") : null,
         c.source?.passwordSet ? null : el("button", { onclick: () => void probe() }, "Probe"), el("a", { class: "button", href: `#/edit/${id}` }, "Change"), el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("a", { class: "button", href: `#/counts/${id}` }, "Counts"));
     }
     const causes = Object.entries(s.drops ?? {}).filter(([, n]) => Number(n) > 0).sort((a, b) => Number(b[1]) - Number(a[1]));

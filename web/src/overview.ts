@@ -14,6 +14,7 @@ export function stateOf(c: Camera): { word: string; sentence: string; bad: 0 | 1
   const sentence = [s.message ?? s.reason, s.analysisMessage].filter(Boolean).join(" ");
   if (word === "streaming") return { word: s.analysisReason ? "not analysed" : "live", sentence, bad: s.analysisReason ? 1 : 0 };
   if (word === "disabled") return { word, sentence: "Switched off by an operator.", bad: 0 };
+  if (word === "quarantined" && s.nextRetryTime) return { word, sentence: `${sentence} The next attempt is at ${clockTime(millis(s.nextRetryTime))}.`, bad: 2 };
   return { word, sentence, bad: word === "connecting" ? 1 : 2 };
 }
 

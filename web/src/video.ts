@@ -118,8 +118,8 @@ async function whep(camera: string, take: Take, seen: () => void, fail: (e: Erro
     peer.onicegatheringstatechange = () => peer.iceGatheringState === "complete" && done();
   });
   const answer = await fetch(`/live/${camera}/whep`, { method: "POST", headers: { "Content-Type": "application/sdp", "X-Vedette": "page" }, body: peer.localDescription!.sdp, signal });
+  if (answer.status !== 201) throw await refusalOf(answer);
   const text = await answer.text();
-  if (answer.status !== 201) throw new Error(text);
   session = answer.headers.get("Location");
   if (signal.aborted) return close();
   await peer.setRemoteDescription({ type: "answer", sdp: text });

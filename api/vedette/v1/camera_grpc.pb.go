@@ -52,7 +52,7 @@ type CameraServiceClient interface {
 	UpdateCamera(ctx context.Context, in *UpdateCameraRequest, opts ...grpc.CallOption) (*Camera, error)
 	// DeleteCamera stops a camera and forgets its registration; what it saw stays until retention removes it.
 	DeleteCamera(ctx context.Context, in *DeleteCameraRequest, opts ...grpc.CallOption) (*DeleteCameraResponse, error)
-	// EnableCamera makes a disabled camera run again.
+	// EnableCamera makes a disabled camera run again, and tries one that waits (BACKOFF, QUARANTINED) now.
 	EnableCamera(ctx context.Context, in *EnableCameraRequest, opts ...grpc.CallOption) (*Camera, error)
 	// DisableCamera disconnects a camera and keeps its registration.
 	DisableCamera(ctx context.Context, in *DisableCameraRequest, opts ...grpc.CallOption) (*Camera, error)
@@ -288,7 +288,7 @@ type CameraServiceServer interface {
 	UpdateCamera(context.Context, *UpdateCameraRequest) (*Camera, error)
 	// DeleteCamera stops a camera and forgets its registration; what it saw stays until retention removes it.
 	DeleteCamera(context.Context, *DeleteCameraRequest) (*DeleteCameraResponse, error)
-	// EnableCamera makes a disabled camera run again.
+	// EnableCamera makes a disabled camera run again, and tries one that waits (BACKOFF, QUARANTINED) now.
 	EnableCamera(context.Context, *EnableCameraRequest) (*Camera, error)
 	// DisableCamera disconnects a camera and keeps its registration.
 	DisableCamera(context.Context, *DisableCameraRequest) (*Camera, error)
