@@ -90,7 +90,7 @@ func (b *bill) read(programs []string, debian, npm string) error {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 		for _, m := range info.Deps {
-			if m.Replace != nil {
+			if m.Replace != nil && !strings.HasPrefix(m.Replace.Path, "./") { // a folder of ours is a copy of the same
 				m = m.Replace
 			}
 			modules[m.Path] = m.Version
