@@ -106,6 +106,9 @@ func (e *Env) parse(ctx context.Context, g *grammar) (*kong.Context, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (vedette --help lists everything)", err)
 	}
+	if err := judge(kctx); err != nil {
+		return nil, err
+	}
 	return kctx, nil
 }
 
@@ -147,13 +150,6 @@ type serving struct {
 }
 
 func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
-	for flag, v := range map[string]float64{
-		"--keep-days": s.KeepDays, "--keep-media-days": s.KeepMediaDays, "--keep-gib": s.KeepGiB, "--min-free-gib": s.MinFreeGiB,
-	} {
-		if !(v >= 0 && v <= 1e6) {
-			return appliance.Config{}, fmt.Errorf("%s %v is not within 0 and 1000000", flag, v)
-		}
-	}
 	models := s.Models
 	if models == "" {
 		models = shippedModels(env.Executable)

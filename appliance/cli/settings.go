@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -88,6 +89,11 @@ func (s *settings) Validate(app *kong.Application) error {
 
 func (s *settings) faults(app *kong.Application) []string {
 	known := flagsOf(app)
+	values := map[string]string{}
+	for _, e := range s.list {
+		values[e.name] = e.value
+	}
+	beside := together(values)
 	var faults []string
 	for _, e := range s.list {
 		flag := known[e.name]
@@ -96,7 +102,7 @@ func (s *settings) faults(app *kong.Application) []string {
 		case flag == nil:
 			fault = "there is no such setting" + alike(e.name, known)
 		case fault == "":
-			fault = checkValue(flag, e.value)
+			fault = cmp.Or(checkValue(flag, e.value), meaning(e.name, e.value), beside[e.name])
 		}
 		if fault != "" {
 			faults = append(faults, fmt.Sprintf("line %d: %s: %s", e.line, e.name, fault))
