@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,6 +55,7 @@ type Config struct {
 func Check(ctx context.Context, cfg Config) []Finding {
 	d := &doctor{cfg: cfg}
 	d.descriptors()
+	d.kernel()
 	d.memory()
 	d.processor()
 	d.gpu()
@@ -106,6 +108,41 @@ func (d *doctor) descriptors() {
 		return
 	}
 	d.ok("descriptors", "%d files may be open", l.Max)
+}
+
+// kernel looks at limits of the whole machine.
+func (d *doctor) kernel() {
+	fine := true
+	for _, limit := range []struct {
+		name  string // of sysctl
+		least uint64
+		why   string
+	}{
+		{"fs.file-max", 65536, "files that all programs together may open"},
+		{"kernel.threads-max", 4096, "threads of all programs together"},
+		{"kernel.pid_max", 4096, "processes and threads of all programs together"},
+		{"vm.max_map_count", 65530, "mapped regions of a process; models and frames are such"},
+		{"net.core.rmem_max", 212992, "bytes of a socket's buffer; packets of cameras over UDP are lost"},
+	} {
+		text, err := os.ReadFile(d.path("/proc/sys/" + strings.ReplaceAll(limit.name, ".", "/")))
+		if err != nil {
+			continue // not told in a network namespace or a container
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && n < limit.least {
+			fine = false
+			d.bad(Warning, "kernel", fmt.Sprintf("sysctl -w %s=%d, and the same in /etc/sysctl.d", limit.name, limit.least), "%s is %d: %s", limit.name, n, limit.why)
+		}
+	}
+	var used, unused, most int64
+	if text, err := os.ReadFile(d.path("/proc/sys/fs/file-nr")); err == nil {
+		if n, _ := fmt.Sscan(string(text), &used, &unused, &most); n == 3 && used > most/10*9 {
+			fine = false
+			d.bad(Warning, "kernel", "find who opens them (lsof), or raise fs.file-max", "%d of the %d files that all programs together may open are open", used, most)
+		}
+	}
+	if fine {
+		d.ok("kernel", "its limits are high enough")
+	}
 }
 
 const wantedMemory = 1 << 30

@@ -40,6 +40,8 @@ func TestEveryFaultIsFoundAndSaysWhatToDo(t *testing.T) {
 	defer func() { _ = ln.Close() }()
 	write(t, filepath.Join(dir, "root/proc/meminfo"), "MemTotal: 100 kB\nMemAvailable:     2048 kB\n")
 	write(t, filepath.Join(dir, "root/proc/cpuinfo"), "processor: 0\nflags\t\t: fpu sse4_2\n")
+	write(t, filepath.Join(dir, "root/proc/sys/net/core/rmem_max"), "4096\n")
+	write(t, filepath.Join(dir, "root/proc/sys/fs/file-nr"), "99000\t0\t100000\n")
 	write(t, filepath.Join(dir, "models/pipeline/config.pbtxt"), "x")
 	write(t, filepath.Join(dir, "library.so"), "no library")
 	write(t, filepath.Join(dir, "data/secret.key"), "k")
@@ -51,7 +53,7 @@ func TestEveryFaultIsFoundAndSaysWhatToDo(t *testing.T) {
 		Library: filepath.Join(dir, "library.so"), Programs: dir, Ports: []string{ln.Addr().String()},
 	})
 	for check, want := range map[string]doctor.Severity{
-		"memory": doctor.Warning, "cpu": doctor.Warning, "secret-key": doctor.Error, "program": doctor.Error,
+		"memory": doctor.Warning, "kernel": doctor.Warning, "cpu": doctor.Warning, "secret-key": doctor.Error, "program": doctor.Error,
 		"onnxruntime": doctor.Error, "models": doctor.Error, "port": doctor.Error,
 	} {
 		f := find(t, list, check)
@@ -80,7 +82,7 @@ func TestAHealthyBoxPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := doctor.Check(t.Context(), doctor.Config{Root: dir, DataDir: filepath.Join(dir, "data"), Models: filepath.Join(dir, "models"), Library: self, Ports: []string{"127.0.0.1:0"}})
-	for _, check := range []string{"memory", "cpu", "gpu", "models", "onnxruntime", "port"} {
+	for _, check := range []string{"memory", "kernel", "cpu", "gpu", "models", "onnxruntime", "port"} {
 		if f := find(t, list, check); f.Severity != doctor.OK || f.Message == "" {
 			t.Errorf("%s: %+v", check, f)
 		}
