@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"filippo.io/age"
 )
@@ -32,7 +33,7 @@ func Open(path string) (*Box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the secret key: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if exposed(path, info.Mode()) {
 		return nil, fmt.Errorf("secret key %s can be read by others (mode %04o): chmod 600 it, and change the cameras' passwords if others had access",
 			path, info.Mode().Perm())
 	}
@@ -42,6 +43,15 @@ func Open(path string) (*Box, error) {
 		return nil, fmt.Errorf("secret key %s is damaged: restore it from a backup, or remove it and enter the cameras' passwords again", path)
 	}
 	return &Box{key: key}, nil
+}
+
+// exposed tells whether others may have read a key file. A credential of systemd's is kept for the service's user by an
+// access list, whose mask shows in the mode as the group's right to read.
+func exposed(path string, mode fs.FileMode) bool {
+	if strings.HasPrefix(path, "/run/credentials/") {
+		return mode.Perm()&0o037 != 0
+	}
+	return mode.Perm()&0o077 != 0
 }
 
 func create(path string) (*Box, error) {

@@ -73,3 +73,35 @@ func TestDamagedKeyIsRefusedWithoutShowingIt(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// systemd keeps a credential for the service's user by an access list, whose mask shows as the group's right to read.
+func TestACredentialOfSystemdsIsNotTakenForExposed(t *testing.T) {
+	if err := os.MkdirAll("/run/credentials", 0o755); err != nil {
+		t.Skip(err)
+	}
+	dir, err := os.MkdirTemp("/run/credentials", "vedette-test-") //nolint:usetesting // it has to be there
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	made := filepath.Join(t.TempDir(), "key")
+	if _, err := secret.Open(made); err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, taken := range map[os.FileMode]bool{0o400: true, 0o440: true, 0o444: false, 0o460: false} {
+		path := filepath.Join(dir, mode.String())
+		if err := os.WriteFile(path, key, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := secret.Open(path); (err == nil) != taken {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+}
