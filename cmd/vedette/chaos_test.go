@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/vedette/vedette/appliance/demo"
+	"github.com/vedette/vedette/internal/clocktest"
 )
 
 var (
@@ -37,6 +39,7 @@ type chaos struct {
 	config string
 	small  bool // data is on a small file system of its own, which can be filled
 	cams   []*flapping
+	clocks map[int]*clocktest.Clock // of processes, by their id
 
 	mu      sync.Mutex
 	p       *process
@@ -93,7 +96,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("go test ./cmd/vedette -run TestChaos -args -chaos %v -chaos-seed %d makes the same choices again", *chaosTime, seed)
 	c := &chaos{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), data: t.TempDir(), config: filepath.Join(t.TempDir(), "vedette.yaml"),
-		tried: map[string]int{}, tracks: map[string]bool{}, events: map[string]bool{}, cameras: map[string]int{},
+		tried: map[string]int{}, tracks: map[string]bool{}, events: map[string]bool{}, cameras: map[string]int{}, clocks: map[int]*clocktest.Clock{},
 	}
 	c.write("log-level: info\n")
 	if err := syscall.Mount("tmpfs", c.data, "tmpfs", 0, "size=192m"); err == nil {
@@ -110,6 +113,11 @@ func TestChaos(t *testing.T) {
 		c.p.cli("camera", "add", id, f.url)
 		c.cameras[id] = 1
 	}
+	t.Cleanup(func() {
+		for _, clock := range c.clocks {
+			_ = clock.Close()
+		}
+	})
 	c.p.until("the first tracks of both cameras", 90*time.Second, func() bool {
 		return len(c.p.tracks(`camera = "cameras/north"`)) > 0 && len(c.p.tracks(`camera = "cameras/south"`)) > 0
 	})
@@ -267,6 +275,14 @@ func (c *chaos) disturb(ctx context.Context) {
 			do   func(context.Context)
 		}{"disk full", c.fillDisk})
 	}
+	if _, err := c.clock(c.p.cmd.Process.Pid); err == nil {
+		bad = append(bad, struct {
+			name string
+			do   func(context.Context)
+		}{"clock set", c.setClock})
+	} else {
+		c.t.Logf("no clock is set: %v", err)
+	}
 	for i := 0; ctx.Err() == nil; i++ {
 		b := bad[c.rng.IntN(len(bad))]
 		if i < len(bad) { // each at least once
@@ -344,6 +360,45 @@ func (c *chaos) fillDisk(ctx context.Context) {
 	_ = os.Remove(path)
 }
 
+// clock is the wall clock of a process.
+func (c *chaos) clock(pid int) (*clocktest.Clock, error) {
+	if clock, ok := c.clocks[pid]; ok {
+		return clock, nil
+	}
+	clock, err := clocktest.Take(pid)
+	if err != nil {
+		return nil, err
+	}
+	c.clocks[pid] = clock
+	return clock, nil
+}
+
+// setClock sets the box's clock, and right again a moment later.
+func (c *chaos) setClock(ctx context.Context) {
+	ahead := []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour, 10 * time.Second, -10 * time.Second}[c.rng.IntN(6)]
+	for _, to := range []time.Duration{ahead, 0} {
+		p := c.process()
+		for _, pid := range []int{p.cmd.Process.Pid, p.child("vedette-ingest"), p.child("vedette-infer")} {
+			clock, err := c.clock(pid)
+			if err == nil {
+				err = clock.Set(to)
+			}
+			if err != nil && alive(pid) { // one that was killed starts again with the machine's clock
+				c.violated("%v", err)
+			}
+		}
+		if to != 0 {
+			c.rest(ctx, time.Duration(500+c.rng.IntN(2500))*time.Millisecond)
+		}
+	}
+}
+
+// alive tells whether a process runs; one that was killed may not be gone yet.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(stat, []byte(") Z ")) && !bytes.Contains(stat, []byte(") X "))
+}
+
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
@@ -374,6 +429,8 @@ func (c *chaos) verdict() {
 	keptTracks, keptEvents := map[string]bool{}, map[string]bool{}
 	c.pages("/v1/tracks?page_size=1000", func(name string) { keptTracks[name] = true })
 	c.pages("/v1/events?page_size=1000", func(name string) { keptEvents[name] = true })
+	steps := 0
+	c.pages("/v1/events?page_size=1000&filter="+url.QueryEscape(`type = "clock_step"`), func(string) { steps++ })
 	lost := func(told, kept map[string]bool) (n int) {
 		for name := range told {
 			if !kept[name] {
@@ -414,7 +471,8 @@ func (c *chaos) verdict() {
 	for _, name := range slices.Sorted(maps.Keys(c.tried)) {
 		fmt.Printf("chaos_%s %d times - ok\n", strings.ReplaceAll(strings.ReplaceAll(name, " ", "_"), "-", "_"), c.tried[name])
 	}
-	fmt.Printf("chaos_calls %d calls - ok\nchaos_told_tracks %d tracks - ok\nchaos_told_events %d events - ok\n", c.calls, len(c.tracks), len(c.events))
+	fmt.Printf("chaos_calls %d calls - ok\nchaos_told_tracks %d tracks - ok\nchaos_told_events %d events - ok\nchaos_told_clock_steps %d events - ok\n",
+		c.calls, len(c.tracks), len(c.events), steps)
 	for _, m := range []struct {
 		name, unit string
 		n          int
