@@ -17,7 +17,9 @@ type dayWriter struct {
 	names map[string]int64
 	used  time.Time
 
-	commits, weight int // since the last checkpoint
+	commits, weight int        // since the last checkpoint
+	keeper          *sql.DB    // checkpoints beside conn
+	moving          chan moved // of the checkpoint under way; nil: there is none
 
 	insertName, insertBlock, upsertTrack, putPath, insertEvent, putMedia *sql.Stmt
 	blob                                                                 []byte
@@ -46,6 +48,9 @@ func openDayWriter(ctx context.Context, path string, day int64) (_ *dayWriter, e
 			err = errors.Join(explain(err), w.close(ctx))
 		}
 	}()
+	if w.keeper, err = openWriter(path); err != nil {
+		return nil, err
+	}
 	if w.conn, err = db.Conn(ctx); err != nil {
 		return nil, err
 	}
@@ -80,6 +85,12 @@ func (w *dayWriter) close(ctx context.Context) error {
 		if s != nil {
 			errs = append(errs, s.Close())
 		}
+	}
+	if w.moving != nil {
+		<-w.moving
+	}
+	if w.keeper != nil {
+		errs = append(errs, w.keeper.Close())
 	}
 	if w.conn != nil {
 		// Readers may keep the log from being put away by closing alone. Whether this works
@@ -123,22 +134,6 @@ func (w *dayWriter) transaction(ctx context.Context, fn func() error) error {
 	// SQLite has rolled back by itself after some errors (disk full); a second ROLLBACK then fails, harmlessly.
 	_, _ = w.conn.ExecContext(ctx, "ROLLBACK")
 	return errors.Join(explain(err), w.loadNames(ctx))
-}
-
-const (
-	checkpointCommits = 25      // five seconds of windows
-	checkpointWeight  = 500_000 // some 6 MB of detections
-)
-
-// checkpoint moves the log into the file when enough has come together. It is done after a window's senders have
-// their answer, so that no commit waits for it.
-func (w *dayWriter) checkpoint(ctx context.Context) error {
-	if w.commits < checkpointCommits && w.weight < checkpointWeight {
-		return nil
-	}
-	w.commits, w.weight = 0, 0
-	_, err := w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
-	return explain(err)
 }
 
 // commit writes one window's part in one transaction.

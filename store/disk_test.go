@@ -43,6 +43,31 @@ func TestTheDiskLadder(t *testing.T) {
 	}
 }
 
+// Room that somebody else made is noticed long before the next round of retention.
+func TestSheddingEndsSoonAfterThereIsRoomAgain(t *testing.T) {
+	free := newClock(time.UnixMicro(1000))
+	s := open(t, Config{
+		Dir: t.TempDir(), Retention: Retention{MinFree: 100, Interval: time.Hour},
+		FreeSpace: func(string) (int64, int64, error) { return free.us.Load(), 10_000, nil },
+	})
+	free.us.Store(10)
+	s.retain(t.Context())
+	if s.Pressure() != ShedDetections {
+		t.Fatalf("pressure %v on a full disk", s.Pressure())
+	}
+	free.us.Store(1000)
+	for deadline := time.Now().Add(time.Minute); s.Pressure() != Normal; {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody looked")
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	s.appendNow(t, Batch{Frames: frames(1, "door", noon, 1, 3)})
+	if st := s.Stats(); st.ShedDetections != 0 || st.Detections != 3 {
+		t.Errorf("afterwards %d detections are kept, %d shed", st.Detections, st.ShedDetections)
+	}
+}
+
 // onSmallDisks runs a test on a small file system in memory, and on ext4 in a file behind a loop device.
 func onSmallDisks(t *testing.T, size string, test func(t *testing.T, dir string)) {
 	t.Run("tmpfs", func(t *testing.T) {

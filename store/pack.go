@@ -25,6 +25,7 @@ func (w *writer) pack(ctx context.Context) {
 		if err == nil {
 			continue
 		}
+		err = errors.Join(err, w.closeDay(ctx, day)) // opened afresh for the next window
 		w.s.cfg.Logger.Warn("pack detections", slog.String("file", dayName(day)), slog.Any("err", err))
 		if errors.Is(err, ErrCorrupt) {
 			w.s.suspect(day)
@@ -38,8 +39,12 @@ func (w *dayWriter) pack(ctx context.Context, before int64) error {
 	if err != nil || len(keys) == 0 {
 		return err
 	}
+	// Without an fsync: what a power cut undoes here is packed again.
+	if _, err := w.conn.ExecContext(ctx, "PRAGMA synchronous = NORMAL"); err != nil {
+		return explain(err)
+	}
 	begin := time.Now()
-	return w.transaction(ctx, func() error {
+	err = w.transaction(ctx, func() error {
 		for _, k := range keys {
 			if err := w.packKey(ctx, k); err != nil {
 				return err
@@ -50,6 +55,8 @@ func (w *dayWriter) pack(ctx context.Context, before int64) error {
 		}
 		return nil
 	})
+	_, back := w.conn.ExecContext(ctx, "PRAGMA synchronous = FULL")
+	return errors.Join(err, explain(back))
 }
 
 // loose lists what there is to pack, oldest first.

@@ -87,13 +87,14 @@ type scan struct {
 // minute, so a block that starts a minute before the bound may still reach over it.
 func (s *scan) camera(ctx context.Context, f *dayFile, camera int64) (err error) {
 	p := s.p
+	lo, hi := s.top.within(s.lo, s.hi)
 	var c conditions
 	c.add("camera = ?", camera)
-	if s.lo != math.MinInt64 {
-		c.add("start_us >= ? AND end_us >= ?", s.lo-s.lo%minuteMicros, s.lo)
+	if lo != math.MinInt64 {
+		c.add("start_us >= ? AND end_us >= ?", lo-lo%minuteMicros, lo)
 	}
-	if s.hi != math.MaxInt64 {
-		c.add("start_us < ?", s.hi)
+	if hi != math.MaxInt64 {
+		c.add("start_us < ?", hi)
 	}
 	if p.Sequence != 0 {
 		c.add("sequence = ?", p.Sequence)
@@ -108,15 +109,15 @@ func (s *scan) camera(ctx context.Context, f *dayFile, camera int64) (err error)
 		}
 		c.add("classes & ? != 0", bits)
 	}
-	rows, err := f.db.QueryContext(ctx, "SELECT sequence, start_us, data FROM detections"+c.where()+p.orderBy("start_us"), c.args...)
+	rows, err := f.db.QueryContext(ctx, "SELECT sequence, start_us, end_us, data FROM detections"+c.where()+p.orderBy("start_us"), c.args...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		var sequence, start int64
+		var sequence, start, end int64
 		var data sql.RawBytes
-		if err := rows.Scan(&sequence, &start, &data); err != nil {
+		if err := rows.Scan(&sequence, &start, &end, &data); err != nil {
 			return err
 		}
 		edge := start
@@ -125,6 +126,9 @@ func (s *scan) camera(ctx context.Context, f *dayFile, camera int64) (err error)
 		}
 		if s.top.beyond(edge) {
 			break
+		}
+		if p.descending && s.top.beyond(end+1) {
+			continue
 		}
 		if err := s.block(data, camera, sequence, start); err != nil {
 			return err
@@ -139,7 +143,11 @@ func (s *scan) block(data []byte, camera, sequence, start int64) error {
 		switch { // frames lie in the order of their capture
 		case f.capture < s.lo:
 			return true
-		case f.capture >= s.hi, !p.descending && s.top.full && f.capture > s.top.cut[0]:
+		case f.capture >= s.hi:
+			return false
+		case s.top.full && p.descending && f.capture < s.top.cut[0]:
+			return true
+		case s.top.full && !p.descending && f.capture > s.top.cut[0]:
 			return false
 		}
 		for i := range f.objects {
@@ -201,6 +209,21 @@ func (t *top[T]) shrink() {
 		t.rows = t.rows[:t.n]
 		t.full, t.cut = true, t.rows[t.n-1].key
 	}
+}
+
+// within narrows [lo, hi) to the times that can still matter.
+func (t *top[T]) within(lo, hi int64) (int64, int64) {
+	if len(t.rows) >= t.n {
+		t.shrink()
+	}
+	switch {
+	case !t.full:
+	case t.p.descending:
+		lo = max(lo, t.cut[0])
+	default:
+		hi = min(hi, t.cut[0]+1)
+	}
+	return lo, hi
 }
 
 // beyond tells whether nothing from time us on, in the order of the list, can matter any more.

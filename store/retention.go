@@ -101,6 +101,9 @@ func freeSpace(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
 }
 
+// shortOfSpace is how often retention looks while something is shed, so that it ends soon after there is room again.
+const shortOfSpace = 2 * time.Second
+
 // houseNow, in place of a day, asks for a round of retention.
 const houseNow = int64(-1)
 
@@ -112,6 +115,8 @@ func (s *Store) keepHouse(ctx context.Context) {
 	s.checkNewest(ctx)
 	tick := time.NewTicker(s.cfg.Retention.Interval)
 	defer tick.Stop()
+	short := time.NewTicker(min(s.cfg.Retention.Interval, shortOfSpace))
+	defer short.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,6 +125,10 @@ func (s *Store) keepHouse(ctx context.Context) {
 		case <-tick.C:
 			s.retain(ctx)
 			s.spareCatalogue(ctx)
+		case <-short.C:
+			if s.Pressure() >= ShedSnapshots {
+				s.retain(ctx)
+			}
 		case day := <-s.look:
 			if day == houseNow {
 				s.retain(ctx)

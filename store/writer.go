@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// writer owns every writing connection. Its methods run on the goroutine of run, except during start.
+// writer owns every connection that changes rows. Its methods run on the goroutine of run, except during start.
 type writer struct {
 	s    *Store
 	db   *sql.DB // the catalogue's
