@@ -46,6 +46,8 @@ type Config struct {
 	DataDir string
 	// HTTP and GRPC are the addresses of the dashboard with JSON and of the gRPC API; empty: not served.
 	HTTP, GRPC string
+	// Reflection lets gRPC clients with a token ask which methods there are.
+	Reflection bool
 	// TLS is for addresses that others can reach, which are served no other way; its Dir is DataDir.
 	TLS certificate.Config
 	// Sockets, by "http" and "grpc", are listened on instead of what HTTP and GRPC name; empty HTTP or GRPC: not even they.
@@ -414,7 +416,7 @@ func (a *Appliance) startAPI(s *stages, l listeners) error {
 		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Capacity: a.budget, Timing: a.timing, Rules: a.rules, Sinks: a.sinks,
 		Models: models.New(infer, a.vitals.Inference), History: a.vitals.History,
 		Metrics: promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}), Dashboard: a.dashboard, Visitors: a.cfg.Demo,
-		HTTP: l.http, GRPC: l.grpc, Local: l.local, Logger: a.cfg.Logger,
+		HTTP: l.http, GRPC: l.grpc, Local: l.local, Reflection: a.cfg.Reflection, Logger: a.cfg.Logger,
 	})
 	s.start("the API", func(ctx context.Context) error {
 		defer func() { _ = infer.Close() }()

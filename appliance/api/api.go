@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/test/bufconn"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
@@ -85,6 +86,8 @@ type Config struct {
 	// HTTP serves JSON and the dashboard, GRPC the services over TCP, and Local the services on a Unix socket
 	// whose every client is an admin. Run closes them; nil ones are not served.
 	HTTP, GRPC, Local net.Listener
+	// Reflection lets clients of any role ask which methods there are (grpc.reflection.v1 and v1alpha).
+	Reflection bool
 
 	// Logger, nil: discarded.
 	Logger *slog.Logger
@@ -207,6 +210,9 @@ func (s *Server) grpcServer(stopping context.Context, g *gate) *grpc.Server {
 		vedettev1.RegisterModelServiceServer(rpc, s.cfg.Models)
 	}
 	healthpb.RegisterHealthServer(rpc, health.NewServer())
+	if s.cfg.Reflection {
+		reflection.Register(rpc)
+	}
 	return rpc
 }
 

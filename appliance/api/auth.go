@@ -54,7 +54,7 @@ func required(method string) Role {
 		return Admin
 	case name == "WatchUnmaskedVideo":
 		return Operator
-	case name == "TestRules", name == "QueryCounts", strings.HasPrefix(name, "Get"), strings.HasPrefix(name, "List"), strings.HasPrefix(name, "Watch"):
+	case name == "TestRules", name == "QueryCounts", strings.HasPrefix(name, "Get"), strings.HasPrefix(name, "List"), strings.HasPrefix(name, "Watch"), name == "ServerReflectionInfo":
 		return Viewer
 	case name == "LogOut", name == "ChangePassword":
 		return Viewer

@@ -112,10 +112,11 @@ type lasting struct {
 // Context implements grpc.ServerStream.
 func (l *lasting) Context() context.Context { return l.ctx }
 
-// following ends requests over HTTP, pages' streams above all, when the right to them ends.
+// following ends what is read over HTTP, pages' streams above all, when the right to it ends. A change is answered, also
+// when it is what ends the right.
 func (g *gate) following(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if auth := r.Header.Get("Authorization"); auth != "" {
+		if auth := r.Header.Get("Authorization"); auth != "" && r.Method == http.MethodGet {
 			md := metadata.Pairs("authorization", auth)
 			if a, err := g.access(metadata.NewIncomingContext(r.Context(), md)); err == nil {
 				ctx, done := g.calls.begin(r.Context(), a, g.now())

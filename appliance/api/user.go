@@ -270,7 +270,7 @@ func (s *userService) LogOut(ctx context.Context, _ *vedettev1.LogOutRequest) (*
 	if a.Login == "" {
 		return &vedettev1.LogOutResponse{}, nil // a token for a program is ended by RevokeToken
 	}
-	s.gate.calls.endToken(a.token)
+	defer s.gate.calls.endToken(a.token)
 	return &vedettev1.LogOutResponse{}, s.cfg.Store.DeleteToken(ctx, a.token)
 }
 

@@ -21,6 +21,8 @@ type callCommand struct {
 	client
 	Method  string `arg:"" optional:"" complete:"method" help:"Such as GetSystem or SystemService.GetSystem; without one, all are listed."`
 	Request string `arg:"" optional:"" default:"{}" help:"The request as JSON; @FILE reads it from a file, - from standard input."`
+
+	Messages int `placeholder:"N" help:"Stop after so many messages of a stream; without, when it ends or at Ctrl-C."`
 }
 
 // methods are those of every service of the API.
@@ -88,7 +90,11 @@ func (c *callCommand) Run(ctx context.Context, env *Env, g *grammar) error {
 		if err := errors.Join(stream.SendMsg(req), stream.CloseSend()); err != nil {
 			return err
 		}
+		got := 0
 		return follow(ctx, &client{Output: "json"}, env, func() (proto.Message, error) {
+			if got++; c.Messages > 0 && got > c.Messages {
+				return nil, io.EOF
+			}
 			resp := out.New().Interface()
 			return resp, stream.RecvMsg(resp)
 		}, nil)

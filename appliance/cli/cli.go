@@ -122,9 +122,10 @@ func (versionCommand) Run(env *Env) error {
 
 // serving are the settings of a running appliance.
 type serving struct {
-	HTTP   string `name:"http" default:"127.0.0.1:8080" env:"VEDETTE_HTTP" placeholder:"ADDR" help:"Dashboard, JSON and metrics (${default})."`
-	GRPC   string `name:"grpc" default:"127.0.0.1:8090" env:"VEDETTE_GRPC" placeholder:"ADDR" help:"gRPC API (${default})."`
-	Models string `type:"path" env:"VEDETTE_MODELS" placeholder:"DIR" help:"Model repository; the shipped one by default."`
+	HTTP           string `name:"http" default:"127.0.0.1:8080" env:"VEDETTE_HTTP" placeholder:"ADDR" help:"Dashboard, JSON and metrics (${default})."`
+	GRPC           string `name:"grpc" default:"127.0.0.1:8090" env:"VEDETTE_GRPC" placeholder:"ADDR" help:"gRPC API (${default})."`
+	GRPCReflection bool   `name:"grpc-reflection" env:"VEDETTE_GRPC_REFLECTION" help:"Tell gRPC clients with a token which methods there are."`
+	Models         string `type:"path" env:"VEDETTE_MODELS" placeholder:"DIR" help:"Model repository; the shipped one by default."`
 
 	TLSCert     string `name:"tls-cert" type:"path" env:"VEDETTE_TLS_CERT" placeholder:"FILE" help:"Certificate for addresses that others can reach; one is made by default."`
 	TLSKey      string `name:"tls-key" type:"path" env:"VEDETTE_TLS_KEY" placeholder:"FILE" help:"Its key."`
@@ -158,7 +159,7 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 		return appliance.Config{}, fmt.Errorf("there is no model repository at %s: give the folder with --models", models)
 	}
 	return appliance.Config{
-		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Sockets: env.Sockets, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
+		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Reflection: s.GRPCReflection, Sockets: env.Sockets, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
 		Spans:         spans.Config{Endpoint: s.TraceOTLP, Ratio: s.TraceRatio},
 		IngestProgram: filepath.Join(filepath.Dir(env.Executable), "vedette-ingest"),

@@ -166,6 +166,59 @@ func TestTheShellCommandsInTheDocumentsRun(t *testing.T) {
 	}
 }
 
+// The examples of the API that take a whole box, or a client of gRPC that is not ours, are run as docs/api.md has them.
+func TestTheExamplesOfTheAPIRunOnABox(t *testing.T) {
+	c := truthCamera(t)
+	p := launch(t, t.TempDir(), "--grpc-reflection", "--onnxruntime", onnxruntime(t))
+	p.cli("camera", "add", "hall", c.URL())
+	p.until("the first track", 60*time.Second, func() bool { return len(p.tracks("")) > 0 })
+	work, text := t.TempDir(), documents(t)["docs/api.md"]
+	build := exec.CommandContext(t.Context(), "go", "build", "-modfile=tools.mod", "-o", filepath.Join(work, "grpcurl"), "github.com/fullstorydev/grpcurl/cmd/grpcurl")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	api, err := filepath.Abs(filepath.Join(root, "api"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := os.ReadFile(filepath.Join(p.data, "admin.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked := regexp.MustCompile(`tokens/\w+`).FindString(p.cli("call", "CreateToken", `{"token": {"user": "old", "role": "viewer"}}`))
+	address := regexp.MustCompile(`(?m)^\s+gRPC\s+(\S+)`).FindStringSubmatch(p.output())
+	if address == nil || revoked == "" {
+		t.Fatalf("no gRPC address or token in:\n%s", p.output())
+	}
+	blocks := regexp.MustCompile("(?s)```sh( box)?\n(.*?)```").FindAllStringSubmatch(text, -1)
+	script, ran := "set -xeuo pipefail\n"+blocks[0][2], 0
+	for _, b := range blocks {
+		if b[1] != "" {
+			script += b[2]
+			ran++
+		}
+	}
+	script += `grpcurl -plaintext -H "Authorization: Bearer $TOKEN" $GRPC list | grep -q vedette.v1.CameraService` + "\n! grpcurl -plaintext $GRPC list\n"
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script)
+	cmd.Dir = work
+	cmd.Env = append(os.Environ(), "PATH="+work+":"+os.Getenv("PATH"), "VEDETTE=http://"+p.http(), "GRPC="+address[1], "API="+api,
+		"TOKEN="+strings.TrimSpace(string(token)), "CAMERA="+c.URL(), "REVOKED="+revoked)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out[max(0, len(out)-4000):])
+	}
+	if ran < 10 {
+		t.Errorf("only %d examples were run", ran)
+	}
+	for _, name := range []string{"video.json", "unmasked.json", "packets.json"} {
+		if info, err := os.Stat(filepath.Join(work, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestTheSiteHasNoDeadLinksAndTheReferenceIsNew(t *testing.T) {
 	out, err := exec.Command("go", "run", "github.com/vedette/vedette/docs/site", "-root", root, "-out", t.TempDir()).CombinedOutput()
 	if err != nil {
