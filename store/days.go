@@ -63,17 +63,18 @@ type dayFile struct {
 	mu        sync.Mutex
 	names     map[int64]string
 	lastEvent int64 // largest event number in the file
+	skew      int64 // no receive time in the file is further from its capture time, in microseconds
 }
 
 func (d *days) path(day int64) string { return filepath.Join(d.dir, dayName(day)) }
 
 // add lists a file that exists.
-func (d *days) add(day, lastEvent int64) error {
+func (d *days) add(day, lastEvent, skew int64) error {
 	db, err := openReaders(d.path(day), d.readers)
 	if err != nil {
 		return err
 	}
-	f := &dayFile{day: day, db: db, names: map[int64]string{}, lastEvent: lastEvent}
+	f := &dayFile{day: day, db: db, names: map[int64]string{}, lastEvent: lastEvent, skew: skew}
 	f.gone, f.cancel = context.WithCancel(context.Background())
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -260,6 +261,18 @@ func (f *dayFile) newestEvent() int64 {
 	return f.lastEvent
 }
 
+func (f *dayFile) sawSkew(skew int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.skew = max(f.skew, skew)
+}
+
+func (f *dayFile) largestSkew() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.skew
+}
+
 // sawEvent notes the newest event of a day.
 func (d *days) sawEvent(day, seq int64) {
 	if f, ok := d.borrow(day); ok {
@@ -273,4 +286,12 @@ func (d *days) expired(day int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return day < d.floor
+}
+
+// sawSkew notes how far the times of a detection of a day are apart.
+func (d *days) sawSkew(day, skew int64) {
+	if f, ok := d.borrow(day); ok {
+		f.sawSkew(skew)
+		f.release()
+	}
 }

@@ -17,6 +17,7 @@ type dayWriter struct {
 	names map[string]int64
 	used  time.Time
 
+	skew            int64      // as the file has it
 	commits, weight int        // since the last checkpoint
 	keeper          *sql.DB    // checkpoints beside conn
 	moving          chan moved // of the checkpoint under way; nil: there is none
@@ -76,7 +77,15 @@ func openDayWriter(ctx context.Context, path string, day int64) (_ *dayWriter, e
 		}
 		*s.stmt = stmt
 	}
-	return w, w.loadNames(ctx)
+	return w, w.load(ctx)
+}
+
+// load reads what the writer keeps in mind of the file.
+func (w *dayWriter) load(ctx context.Context) (err error) {
+	if w.skew, err = readSkew(ctx, w.conn); err != nil {
+		return err
+	}
+	return w.loadNames(ctx)
 }
 
 func (w *dayWriter) close(ctx context.Context) error {
@@ -133,7 +142,7 @@ func (w *dayWriter) transaction(ctx context.Context, fn func() error) error {
 	}
 	// SQLite has rolled back by itself after some errors (disk full); a second ROLLBACK then fails, harmlessly.
 	_, _ = w.conn.ExecContext(ctx, "ROLLBACK")
-	return errors.Join(explain(err), w.loadNames(ctx))
+	return errors.Join(explain(err), w.load(ctx))
 }
 
 // commit writes one window's part in one transaction.
@@ -141,6 +150,9 @@ func (w *dayWriter) commit(ctx context.Context, p *part) error {
 	w.commits++
 	w.weight += p.weight()
 	return w.transaction(ctx, func() error {
+		if err := w.writeSkew(ctx, skewOf(p.frames)); err != nil {
+			return fmt.Errorf("write the skew: %w", err)
+		}
 		if err := w.writeFrames(ctx, p.frames); err != nil {
 			return fmt.Errorf("write detections: %w", err)
 		}

@@ -129,6 +129,7 @@ type Query struct {
 	State       TrackState    // tracks
 	Sequence    int64         // 0: any
 	Track       TrackID       // detections and events of one track; zero: any
+	Received    bool          // detections: Start and End are by receive time; the order is not
 	Ascending   bool          // oldest first; otherwise newest first
 	PageSize    int           // 0: 50; at most 1000 (10 000 for detections)
 	PageToken   string        // from the page before, of the same query

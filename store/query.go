@@ -73,6 +73,9 @@ func (p *plan) days(d *days) []int64 {
 	} else if p.hasCursor {
 		lo = max(lo, p.cursor[0])
 	}
+	if p.Received { // by capture a row may lie in any day
+		lo, hi = minMicros, maxMicros
+	}
 	if hi <= lo {
 		return nil
 	}

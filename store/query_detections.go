@@ -26,11 +26,12 @@ func (s *Store) ListDetections(ctx context.Context, q Query) (detections []Detec
 		if err := f.loadNames(ctx); err != nil {
 			return nil, err
 		}
-		scan := &scan{p: p, lo: p.lo, hi: p.hi, classes: classes, score: packScore(q.MinScore), top: top[detectionRef]{n: n, p: p}}
+		lo, hi := p.captured(f)
+		scan := &scan{p: p, lo: lo, hi: hi, classes: classes, score: packScore(q.MinScore), top: top[detectionRef]{n: n, p: p}}
 		if p.hasCursor && p.descending {
-			scan.hi = min(p.hi, p.cursor[0]+1)
+			scan.hi = min(hi, p.cursor[0]+1)
 		} else if p.hasCursor {
-			scan.lo = max(p.lo, p.cursor[0])
+			scan.lo = max(lo, p.cursor[0])
 		}
 		cameras, err := f.camerasOf(ctx, q.Cameras)
 		if err != nil {
@@ -145,6 +146,8 @@ func (s *scan) block(data []byte, camera, sequence, start int64) error {
 			return true
 		case f.capture >= s.hi:
 			return false
+		case p.Received && (f.receive < p.lo || f.receive >= p.hi):
+			return true
 		case s.top.full && p.descending && f.capture < s.top.cut[0]:
 			return true
 		case s.top.full && !p.descending && f.capture > s.top.cut[0]:

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/v000N, a store as this version leaves it; once a release, and never again")
 
-const thisVersion = "v0002"
+const thisVersion = "v0003"
 
 // released is what is in every testdata/v000N.
 func released(id int64) (Batch, Resource) {
@@ -71,6 +71,9 @@ func TestEveryReleasedVersionOpens(t *testing.T) {
 			if seq := must[int64](t)(s.SinkCursor(t.Context(), "mqtt")); seq != 3 {
 				t.Errorf("the cursor is %d", seq)
 			}
+			if r, err := s.GetRequest(t.Context(), []byte("request")); filepath.Base(version) >= "v0003" && (err != nil || r.Name != "cameras/door") {
+				t.Errorf("the request made %q: %v", r.Name, err)
+			}
 			audit, _, err := s.ListAudit(t.Context(), Query{})
 			check(t, err)
 			if len(audit) != 1 {
@@ -93,6 +96,7 @@ func writeReleased(t *testing.T, dir string) {
 	must[Token](t)(s.CreateToken(ctx, Token{Hash: []byte("hash"), User: "ann"}))
 	check(t, s.Audit(ctx, AuditEntry{Actor: "ann", Action: "CreateCamera", Resource: "cameras/door", Outcome: "OK"}))
 	check(t, s.SetSinkCursor(ctx, "mqtt", 3))
+	check(t, s.KeepRequest(ctx, Request{ID: []byte("request"), Content: []byte("content"), Name: "cameras/door"}))
 	s.stop()
 	for _, name := range []string{lockFile, reserveFile, backupsDir} {
 		check(t, os.RemoveAll(filepath.Join(dir, name)))

@@ -254,7 +254,11 @@ func (w *writer) openDay(ctx context.Context, day int64) (err error) {
 	if err := db.QueryRowContext(ctx, "SELECT max(seq) FROM events").Scan(&last); err != nil {
 		return explain(err)
 	}
-	return w.s.days.add(day, last.Int64)
+	skew, err := readSkew(ctx, db)
+	if err != nil {
+		return explain(err)
+	}
+	return w.s.days.add(day, last.Int64, skew)
 }
 
 // crashReason is what sequences and tracks end with that nobody could end.

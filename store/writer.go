@@ -252,6 +252,7 @@ func (w *writer) writePart(ctx context.Context, day int64, p *part) error {
 	}
 	d, err := w.day(ctx, day)
 	if err == nil {
+		w.s.days.sawSkew(day, skewOf(p.frames)) // before a reader can see them
 		err = d.commit(ctx, p)
 	}
 	switch {
@@ -277,11 +278,11 @@ func (w *writer) day(ctx context.Context, day int64) (*dayWriter, error) {
 	if f, ok := w.s.days.borrow(day); ok {
 		f.release()
 	} else {
-		meta := map[string]any{"store": w.uid, "day": dayTime(day).Format(time.DateOnly)}
+		meta := map[string]any{"store": w.uid, "day": dayTime(day).Format(time.DateOnly), skewKey: minSkew}
 		if err := createDB(ctx, w.s.days.path(day), dayKind, 8192, meta); err != nil {
 			return nil, err
 		}
-		if err := w.s.days.add(day, 0); err != nil {
+		if err := w.s.days.add(day, 0, minSkew); err != nil {
 			return nil, err
 		}
 	}

@@ -83,6 +83,13 @@ func (s *analyticsService) ListDetections(ctx context.Context, req *vedettev1.Li
 	if q.PageSize, err = pageSize(req.GetPageSize(), 500, 10000); err != nil {
 		return nil, err
 	}
+	switch req.GetTimeBasis() {
+	case vedettev1.TimeBasis_TIME_BASIS_UNSPECIFIED, vedettev1.TimeBasis_TIME_BASIS_CAPTURE:
+	case vedettev1.TimeBasis_TIME_BASIS_RECEIVE:
+		q.Received = true
+	default:
+		return nil, invalid("time_basis", "%d is no clock", req.GetTimeBasis())
+	}
 	q.PageToken = req.GetPageToken()
 	list, next, err := s.cfg.Store.ListDetections(ctx, q)
 	if err != nil {
@@ -92,7 +99,7 @@ func (s *analyticsService) ListDetections(ctx context.Context, req *vedettev1.Li
 	for i := range list {
 		d := &list[i]
 		resp.Detections[i] = &vedettev1.Detection{
-			Camera: cameras.Name(d.Camera), CaptureTime: timestamppb.New(d.CaptureTime), Frame: d.Frame, Sequence: d.Sequence,
+			Camera: cameras.Name(d.Camera), CaptureTime: timestamppb.New(d.CaptureTime), ReceiveTime: timestamppb.New(d.ReceiveTime), Frame: d.Frame, Sequence: d.Sequence,
 			Box: box(d.Box), Class: d.Class, Score: d.Score, Track: trackName(d.Camera, store.TrackID{Sequence: d.Sequence, Local: d.Local}),
 		}
 	}

@@ -188,7 +188,7 @@ func stopGRPC(rpc *grpc.Server) {
 
 func (s *Server) grpcServer(stopping context.Context, g *gate) *grpc.Server {
 	rpc := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(s.unaryFaults, s.audited(g)),
+		grpc.ChainUnaryInterceptor(s.unaryFaults, s.audited(g), s.once(g)),
 		grpc.ChainStreamInterceptor(s.streamFaults, g.stream),
 		grpc.MaxRecvMsgSize(4<<20),
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(encodingproto.Name)}),

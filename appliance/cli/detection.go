@@ -16,14 +16,19 @@ type detectionCommands struct {
 type detectionList struct {
 	client
 	Filter string `help:"Such as: camera = \"door\" AND class = \"person\" AND time >= \"2026-05-01T00:00:00Z\"."`
+	By     string `enum:"capture,receive" default:"capture" help:"The clock of time in the filter: when the camera saw it (${default}), or when the box received it (receive)."`
 	Limit  int32  `default:"50" help:"How many at most; 0: all."`
 }
 
 // Run lists detections.
 func (c *detectionList) Run(ctx context.Context, env *Env, g *grammar) error {
+	basis := vedettev1.TimeBasis_TIME_BASIS_CAPTURE
+	if c.By == "receive" {
+		basis = vedettev1.TimeBasis_TIME_BASIS_RECEIVE
+	}
 	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
 		list, err := pages(c.Limit, 10_000, func(size int32, token string) ([]*vedettev1.Detection, string, error) {
-			r, err := vedettev1.NewAnalyticsServiceClient(conn).ListDetections(ctx, &vedettev1.ListDetectionsRequest{Filter: c.Filter, PageSize: size, PageToken: token})
+			r, err := vedettev1.NewAnalyticsServiceClient(conn).ListDetections(ctx, &vedettev1.ListDetectionsRequest{Filter: c.Filter, PageSize: size, PageToken: token, TimeBasis: basis})
 			return r.GetDetections(), r.GetNextPageToken(), err
 		})
 		if err != nil {

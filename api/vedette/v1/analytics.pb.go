@@ -74,6 +74,59 @@ func (TrackState) EnumDescriptor() ([]byte, []int) {
 	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{0}
 }
 
+// TimeBasis is a clock.
+type TimeBasis int32
+
+const (
+	// Capture.
+	TimeBasis_TIME_BASIS_UNSPECIFIED TimeBasis = 0
+	// When the camera saw it, as well as that is known.
+	TimeBasis_TIME_BASIS_CAPTURE TimeBasis = 1
+	// When the box received it. What a camera sent late is not missed by a client that asks from time to time.
+	TimeBasis_TIME_BASIS_RECEIVE TimeBasis = 2
+)
+
+// Enum value maps for TimeBasis.
+var (
+	TimeBasis_name = map[int32]string{
+		0: "TIME_BASIS_UNSPECIFIED",
+		1: "TIME_BASIS_CAPTURE",
+		2: "TIME_BASIS_RECEIVE",
+	}
+	TimeBasis_value = map[string]int32{
+		"TIME_BASIS_UNSPECIFIED": 0,
+		"TIME_BASIS_CAPTURE":     1,
+		"TIME_BASIS_RECEIVE":     2,
+	}
+)
+
+func (x TimeBasis) Enum() *TimeBasis {
+	p := new(TimeBasis)
+	*p = x
+	return p
+}
+
+func (x TimeBasis) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TimeBasis) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_analytics_proto_enumTypes[1].Descriptor()
+}
+
+func (TimeBasis) Type() protoreflect.EnumType {
+	return &file_vedette_v1_analytics_proto_enumTypes[1]
+}
+
+func (x TimeBasis) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TimeBasis.Descriptor instead.
+func (TimeBasis) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_analytics_proto_rawDescGZIP(), []int{1}
+}
+
 // A Box is a rectangle as fractions of the picture: 0,0 is the upper left corner, 1,1 the lower right one.
 type Box struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -396,7 +449,9 @@ type Detection struct {
 	Class    string  `protobuf:"bytes,6,opt,name=class,proto3" json:"class,omitempty"`
 	Score    float32 `protobuf:"fixed32,7,opt,name=score,proto3" json:"score,omitempty"`
 	// cameras/{camera}/tracks/{track} it belongs to; empty when none.
-	Track         string `protobuf:"bytes,8,opt,name=track,proto3" json:"track,omitempty"`
+	Track string `protobuf:"bytes,8,opt,name=track,proto3" json:"track,omitempty"`
+	// When the box had received the frame, by its own clock.
+	ReceiveTime   *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=receive_time,json=receiveTime,proto3" json:"receive_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -485,6 +540,13 @@ func (x *Detection) GetTrack() string {
 		return x.Track
 	}
 	return ""
+}
+
+func (x *Detection) GetReceiveTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReceiveTime
+	}
+	return nil
 }
 
 type ListTracksRequest struct {
@@ -766,7 +828,9 @@ type ListDetectionsRequest struct {
 	PageSize  int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// "capture_time desc" (the default) or "capture_time".
-	OrderBy       string `protobuf:"bytes,5,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	OrderBy string `protobuf:"bytes,5,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	// Which clock the filter's time is by; the order is by capture_time in any case.
+	TimeBasis     TimeBasis `protobuf:"varint,6,opt,name=time_basis,json=timeBasis,proto3,enum=vedette.v1.TimeBasis" json:"time_basis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -834,6 +898,13 @@ func (x *ListDetectionsRequest) GetOrderBy() string {
 		return x.OrderBy
 	}
 	return ""
+}
+
+func (x *ListDetectionsRequest) GetTimeBasis() TimeBasis {
+	if x != nil {
+		return x.TimeBasis
+	}
+	return TimeBasis_TIME_BASIS_UNSPECIFIED
 }
 
 type ListDetectionsResponse struct {
@@ -1352,7 +1423,7 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"TrackPoint\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\f\n" +
 	"\x01x\x18\x02 \x01(\x02R\x01x\x12\f\n" +
-	"\x01y\x18\x03 \x01(\x02R\x01y\"\xf9\x01\n" +
+	"\x01y\x18\x03 \x01(\x02R\x01y\"\xb8\x02\n" +
 	"\tDetection\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12=\n" +
 	"\fcapture_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vcaptureTime\x12\x14\n" +
@@ -1361,7 +1432,8 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"\x03box\x18\x05 \x01(\v2\x0f.vedette.v1.BoxR\x03box\x12\x14\n" +
 	"\x05class\x18\x06 \x01(\tR\x05class\x12\x14\n" +
 	"\x05score\x18\a \x01(\x02R\x05score\x12\x14\n" +
-	"\x05track\x18\b \x01(\tR\x05track\"\x9a\x01\n" +
+	"\x05track\x18\b \x01(\tR\x05track\x12=\n" +
+	"\freceive_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vreceiveTime\"\x9a\x01\n" +
 	"\x11ListTracksRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x1b\n" +
@@ -1377,14 +1449,16 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"\x16GetTrackPictureRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"-\n" +
 	"\x17GetTrackPictureResponse\x12\x12\n" +
-	"\x04jpeg\x18\x01 \x01(\fR\x04jpeg\"\x9e\x01\n" +
+	"\x04jpeg\x18\x01 \x01(\fR\x04jpeg\"\xd4\x01\n" +
 	"\x15ListDetectionsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x16\n" +
 	"\x06filter\x18\x02 \x01(\tR\x06filter\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x19\n" +
-	"\border_by\x18\x05 \x01(\tR\aorderBy\"w\n" +
+	"\border_by\x18\x05 \x01(\tR\aorderBy\x124\n" +
+	"\n" +
+	"time_basis\x18\x06 \x01(\x0e2\x15.vedette.v1.TimeBasisR\ttimeBasis\"w\n" +
 	"\x16ListDetectionsResponse\x125\n" +
 	"\n" +
 	"detections\x18\x01 \x03(\v2\x15.vedette.v1.DetectionR\n" +
@@ -1424,7 +1498,11 @@ const file_vedette_v1_analytics_proto_rawDesc = "" +
 	"TrackState\x12\x1b\n" +
 	"\x17TRACK_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10TRACK_STATE_OPEN\x10\x01\x12\x15\n" +
-	"\x11TRACK_STATE_ENDED\x10\x022\x93\x05\n" +
+	"\x11TRACK_STATE_ENDED\x10\x02*W\n" +
+	"\tTimeBasis\x12\x1a\n" +
+	"\x16TIME_BASIS_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12TIME_BASIS_CAPTURE\x10\x01\x12\x16\n" +
+	"\x12TIME_BASIS_RECEIVE\x10\x022\x93\x05\n" +
 	"\x10AnalyticsService\x12\x80\x01\n" +
 	"\n" +
 	"ListTracks\x12\x1d.vedette.v1.ListTracksRequest\x1a\x1e.vedette.v1.ListTracksResponse\"3\x82\xd3\xe4\x93\x02-Z\x1f\x12\x1d/v1/{parent=cameras/*}/tracks\x12\n" +
@@ -1446,71 +1524,74 @@ func file_vedette_v1_analytics_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_analytics_proto_rawDescData
 }
 
-var file_vedette_v1_analytics_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_vedette_v1_analytics_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_vedette_v1_analytics_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_vedette_v1_analytics_proto_goTypes = []any{
 	(TrackState)(0),                 // 0: vedette.v1.TrackState
-	(*Box)(nil),                     // 1: vedette.v1.Box
-	(*Track)(nil),                   // 2: vedette.v1.Track
-	(*TrackPoint)(nil),              // 3: vedette.v1.TrackPoint
-	(*Detection)(nil),               // 4: vedette.v1.Detection
-	(*ListTracksRequest)(nil),       // 5: vedette.v1.ListTracksRequest
-	(*ListTracksResponse)(nil),      // 6: vedette.v1.ListTracksResponse
-	(*GetTrackRequest)(nil),         // 7: vedette.v1.GetTrackRequest
-	(*GetTrackPictureRequest)(nil),  // 8: vedette.v1.GetTrackPictureRequest
-	(*GetTrackPictureResponse)(nil), // 9: vedette.v1.GetTrackPictureResponse
-	(*ListDetectionsRequest)(nil),   // 10: vedette.v1.ListDetectionsRequest
-	(*ListDetectionsResponse)(nil),  // 11: vedette.v1.ListDetectionsResponse
-	(*WatchAnalyticsRequest)(nil),   // 12: vedette.v1.WatchAnalyticsRequest
-	(*WatchAnalyticsResponse)(nil),  // 13: vedette.v1.WatchAnalyticsResponse
-	(*TrackChange)(nil),             // 14: vedette.v1.TrackChange
-	(*FrameObservations)(nil),       // 15: vedette.v1.FrameObservations
-	(*Observation)(nil),             // 16: vedette.v1.Observation
-	(*timestamppb.Timestamp)(nil),   // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 18: google.protobuf.Duration
-	(*Synced)(nil),                  // 19: vedette.v1.Synced
-	(*Heartbeat)(nil),               // 20: vedette.v1.Heartbeat
-	(*Gap)(nil),                     // 21: vedette.v1.Gap
-	(ChangeKind)(0),                 // 22: vedette.v1.ChangeKind
+	(TimeBasis)(0),                  // 1: vedette.v1.TimeBasis
+	(*Box)(nil),                     // 2: vedette.v1.Box
+	(*Track)(nil),                   // 3: vedette.v1.Track
+	(*TrackPoint)(nil),              // 4: vedette.v1.TrackPoint
+	(*Detection)(nil),               // 5: vedette.v1.Detection
+	(*ListTracksRequest)(nil),       // 6: vedette.v1.ListTracksRequest
+	(*ListTracksResponse)(nil),      // 7: vedette.v1.ListTracksResponse
+	(*GetTrackRequest)(nil),         // 8: vedette.v1.GetTrackRequest
+	(*GetTrackPictureRequest)(nil),  // 9: vedette.v1.GetTrackPictureRequest
+	(*GetTrackPictureResponse)(nil), // 10: vedette.v1.GetTrackPictureResponse
+	(*ListDetectionsRequest)(nil),   // 11: vedette.v1.ListDetectionsRequest
+	(*ListDetectionsResponse)(nil),  // 12: vedette.v1.ListDetectionsResponse
+	(*WatchAnalyticsRequest)(nil),   // 13: vedette.v1.WatchAnalyticsRequest
+	(*WatchAnalyticsResponse)(nil),  // 14: vedette.v1.WatchAnalyticsResponse
+	(*TrackChange)(nil),             // 15: vedette.v1.TrackChange
+	(*FrameObservations)(nil),       // 16: vedette.v1.FrameObservations
+	(*Observation)(nil),             // 17: vedette.v1.Observation
+	(*timestamppb.Timestamp)(nil),   // 18: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 19: google.protobuf.Duration
+	(*Synced)(nil),                  // 20: vedette.v1.Synced
+	(*Heartbeat)(nil),               // 21: vedette.v1.Heartbeat
+	(*Gap)(nil),                     // 22: vedette.v1.Gap
+	(ChangeKind)(0),                 // 23: vedette.v1.ChangeKind
 }
 var file_vedette_v1_analytics_proto_depIdxs = []int32{
-	17, // 0: vedette.v1.Track.start_time:type_name -> google.protobuf.Timestamp
-	17, // 1: vedette.v1.Track.end_time:type_name -> google.protobuf.Timestamp
+	18, // 0: vedette.v1.Track.start_time:type_name -> google.protobuf.Timestamp
+	18, // 1: vedette.v1.Track.end_time:type_name -> google.protobuf.Timestamp
 	0,  // 2: vedette.v1.Track.state:type_name -> vedette.v1.TrackState
-	1,  // 3: vedette.v1.Track.box:type_name -> vedette.v1.Box
-	3,  // 4: vedette.v1.Track.path:type_name -> vedette.v1.TrackPoint
-	17, // 5: vedette.v1.TrackPoint.time:type_name -> google.protobuf.Timestamp
-	17, // 6: vedette.v1.Detection.capture_time:type_name -> google.protobuf.Timestamp
-	1,  // 7: vedette.v1.Detection.box:type_name -> vedette.v1.Box
-	2,  // 8: vedette.v1.ListTracksResponse.tracks:type_name -> vedette.v1.Track
-	4,  // 9: vedette.v1.ListDetectionsResponse.detections:type_name -> vedette.v1.Detection
-	18, // 10: vedette.v1.WatchAnalyticsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	14, // 11: vedette.v1.WatchAnalyticsResponse.track:type_name -> vedette.v1.TrackChange
-	15, // 12: vedette.v1.WatchAnalyticsResponse.frame:type_name -> vedette.v1.FrameObservations
-	19, // 13: vedette.v1.WatchAnalyticsResponse.synced:type_name -> vedette.v1.Synced
-	20, // 14: vedette.v1.WatchAnalyticsResponse.heartbeat:type_name -> vedette.v1.Heartbeat
-	21, // 15: vedette.v1.WatchAnalyticsResponse.gap:type_name -> vedette.v1.Gap
-	22, // 16: vedette.v1.TrackChange.kind:type_name -> vedette.v1.ChangeKind
-	2,  // 17: vedette.v1.TrackChange.track:type_name -> vedette.v1.Track
-	17, // 18: vedette.v1.FrameObservations.capture_time:type_name -> google.protobuf.Timestamp
-	17, // 19: vedette.v1.FrameObservations.receive_time:type_name -> google.protobuf.Timestamp
-	16, // 20: vedette.v1.FrameObservations.observations:type_name -> vedette.v1.Observation
-	1,  // 21: vedette.v1.Observation.box:type_name -> vedette.v1.Box
-	5,  // 22: vedette.v1.AnalyticsService.ListTracks:input_type -> vedette.v1.ListTracksRequest
-	7,  // 23: vedette.v1.AnalyticsService.GetTrack:input_type -> vedette.v1.GetTrackRequest
-	8,  // 24: vedette.v1.AnalyticsService.GetTrackPicture:input_type -> vedette.v1.GetTrackPictureRequest
-	10, // 25: vedette.v1.AnalyticsService.ListDetections:input_type -> vedette.v1.ListDetectionsRequest
-	12, // 26: vedette.v1.AnalyticsService.WatchAnalytics:input_type -> vedette.v1.WatchAnalyticsRequest
-	6,  // 27: vedette.v1.AnalyticsService.ListTracks:output_type -> vedette.v1.ListTracksResponse
-	2,  // 28: vedette.v1.AnalyticsService.GetTrack:output_type -> vedette.v1.Track
-	9,  // 29: vedette.v1.AnalyticsService.GetTrackPicture:output_type -> vedette.v1.GetTrackPictureResponse
-	11, // 30: vedette.v1.AnalyticsService.ListDetections:output_type -> vedette.v1.ListDetectionsResponse
-	13, // 31: vedette.v1.AnalyticsService.WatchAnalytics:output_type -> vedette.v1.WatchAnalyticsResponse
-	27, // [27:32] is the sub-list for method output_type
-	22, // [22:27] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	2,  // 3: vedette.v1.Track.box:type_name -> vedette.v1.Box
+	4,  // 4: vedette.v1.Track.path:type_name -> vedette.v1.TrackPoint
+	18, // 5: vedette.v1.TrackPoint.time:type_name -> google.protobuf.Timestamp
+	18, // 6: vedette.v1.Detection.capture_time:type_name -> google.protobuf.Timestamp
+	2,  // 7: vedette.v1.Detection.box:type_name -> vedette.v1.Box
+	18, // 8: vedette.v1.Detection.receive_time:type_name -> google.protobuf.Timestamp
+	3,  // 9: vedette.v1.ListTracksResponse.tracks:type_name -> vedette.v1.Track
+	1,  // 10: vedette.v1.ListDetectionsRequest.time_basis:type_name -> vedette.v1.TimeBasis
+	5,  // 11: vedette.v1.ListDetectionsResponse.detections:type_name -> vedette.v1.Detection
+	19, // 12: vedette.v1.WatchAnalyticsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	15, // 13: vedette.v1.WatchAnalyticsResponse.track:type_name -> vedette.v1.TrackChange
+	16, // 14: vedette.v1.WatchAnalyticsResponse.frame:type_name -> vedette.v1.FrameObservations
+	20, // 15: vedette.v1.WatchAnalyticsResponse.synced:type_name -> vedette.v1.Synced
+	21, // 16: vedette.v1.WatchAnalyticsResponse.heartbeat:type_name -> vedette.v1.Heartbeat
+	22, // 17: vedette.v1.WatchAnalyticsResponse.gap:type_name -> vedette.v1.Gap
+	23, // 18: vedette.v1.TrackChange.kind:type_name -> vedette.v1.ChangeKind
+	3,  // 19: vedette.v1.TrackChange.track:type_name -> vedette.v1.Track
+	18, // 20: vedette.v1.FrameObservations.capture_time:type_name -> google.protobuf.Timestamp
+	18, // 21: vedette.v1.FrameObservations.receive_time:type_name -> google.protobuf.Timestamp
+	17, // 22: vedette.v1.FrameObservations.observations:type_name -> vedette.v1.Observation
+	2,  // 23: vedette.v1.Observation.box:type_name -> vedette.v1.Box
+	6,  // 24: vedette.v1.AnalyticsService.ListTracks:input_type -> vedette.v1.ListTracksRequest
+	8,  // 25: vedette.v1.AnalyticsService.GetTrack:input_type -> vedette.v1.GetTrackRequest
+	9,  // 26: vedette.v1.AnalyticsService.GetTrackPicture:input_type -> vedette.v1.GetTrackPictureRequest
+	11, // 27: vedette.v1.AnalyticsService.ListDetections:input_type -> vedette.v1.ListDetectionsRequest
+	13, // 28: vedette.v1.AnalyticsService.WatchAnalytics:input_type -> vedette.v1.WatchAnalyticsRequest
+	7,  // 29: vedette.v1.AnalyticsService.ListTracks:output_type -> vedette.v1.ListTracksResponse
+	3,  // 30: vedette.v1.AnalyticsService.GetTrack:output_type -> vedette.v1.Track
+	10, // 31: vedette.v1.AnalyticsService.GetTrackPicture:output_type -> vedette.v1.GetTrackPictureResponse
+	12, // 32: vedette.v1.AnalyticsService.ListDetections:output_type -> vedette.v1.ListDetectionsResponse
+	14, // 33: vedette.v1.AnalyticsService.WatchAnalytics:output_type -> vedette.v1.WatchAnalyticsResponse
+	29, // [29:34] is the sub-list for method output_type
+	24, // [24:29] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_analytics_proto_init() }
@@ -1531,7 +1612,7 @@ func file_vedette_v1_analytics_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_analytics_proto_rawDesc), len(file_vedette_v1_analytics_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -1572,6 +1572,9 @@ type CreateCameraRequest struct {
 	CameraId string `protobuf:"bytes,2,opt,name=camera_id,json=cameraId,proto3" json:"camera_id,omitempty"`
 	// Check everything, change nothing.
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Names this request, such as a UUID: sent again within a day with the same content, it makes nothing more and is
+	// answered with what it made, as that is now.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Register the camera although the box's measured capacity is exceeded by it.
 	AllowOverload bool `protobuf:"varint,20,opt,name=allow_overload,json=allowOverload,proto3" json:"allow_overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1627,6 +1630,13 @@ func (x *CreateCameraRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *CreateCameraRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 func (x *CreateCameraRequest) GetAllowOverload() bool {
@@ -3912,11 +3922,13 @@ const file_vedette_v1_camera_proto_rawDesc = "" +
 	"\x05codec\x18\x01 \x01(\tR\x05codec\x12\x14\n" +
 	"\x05width\x18\x02 \x01(\x05R\x05width\x12\x16\n" +
 	"\x06height\x18\x03 \x01(\x05R\x06height\x12\x10\n" +
-	"\x03fps\x18\x04 \x01(\x01R\x03fps\"\xaf\x01\n" +
+	"\x03fps\x18\x04 \x01(\x01R\x03fps\"\xce\x01\n" +
 	"\x13CreateCameraRequest\x12/\n" +
 	"\x06camera\x18\x01 \x01(\v2\x12.vedette.v1.CameraB\x03\xe0A\x02R\x06camera\x12\x1b\n" +
 	"\tcamera_id\x18\x02 \x01(\tR\bcameraId\x12#\n" +
-	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12%\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12%\n" +
 	"\x0eallow_overload\x18\x14 \x01(\bR\rallowOverload\"+\n" +
 	"\x10GetCameraRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"P\n" +

@@ -656,7 +656,10 @@ type CreateZoneRequest struct {
 	// The last part of the zone's name. Empty: minted.
 	ZoneId string `protobuf:"bytes,3,opt,name=zone_id,json=zoneId,proto3" json:"zone_id,omitempty"`
 	// Check everything, change nothing.
-	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Names this request, such as a UUID: sent again within a day with the same content, it makes nothing more and is
+	// answered with what it made, as that is now.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -717,6 +720,13 @@ func (x *CreateZoneRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *CreateZoneRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 type GetZoneRequest struct {
@@ -1057,7 +1067,10 @@ type CreateLineRequest struct {
 	// The last part of the line's name. Empty: minted.
 	LineId string `protobuf:"bytes,3,opt,name=line_id,json=lineId,proto3" json:"line_id,omitempty"`
 	// Check everything, change nothing.
-	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Names this request, such as a UUID: sent again within a day with the same content, it makes nothing more and is
+	// answered with what it made, as that is now.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1118,6 +1131,13 @@ func (x *CreateLineRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *CreateLineRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 type GetLineRequest struct {
@@ -1868,12 +1888,14 @@ const file_vedette_v1_rule_proto_rawDesc = "" +
 	"\x06Period\x12'\n" +
 	"\x04days\x18\x01 \x03(\x0e2\x13.vedette.v1.WeekdayR\x04days\x12\x19\n" +
 	"\x05start\x18\x02 \x01(\tB\x03\xe0A\x02R\x05start\x12\x15\n" +
-	"\x03end\x18\x03 \x01(\tB\x03\xe0A\x02R\x03end\"\x99\x01\n" +
+	"\x03end\x18\x03 \x01(\tB\x03\xe0A\x02R\x03end\"\xb8\x01\n" +
 	"\x11CreateZoneRequest\x12\x1b\n" +
 	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12)\n" +
 	"\x04zone\x18\x02 \x01(\v2\x10.vedette.v1.ZoneB\x03\xe0A\x02R\x04zone\x12\x17\n" +
 	"\azone_id\x18\x03 \x01(\tR\x06zoneId\x12#\n" +
-	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\")\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\")\n" +
 	"\x0eGetZoneRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"k\n" +
 	"\x10ListZonesRequest\x12\x1b\n" +
@@ -1894,12 +1916,14 @@ const file_vedette_v1_rule_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12#\n" +
 	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"\x14\n" +
-	"\x12DeleteZoneResponse\"\x99\x01\n" +
+	"\x12DeleteZoneResponse\"\xb8\x01\n" +
 	"\x11CreateLineRequest\x12\x1b\n" +
 	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12)\n" +
 	"\x04line\x18\x02 \x01(\v2\x10.vedette.v1.LineB\x03\xe0A\x02R\x04line\x12\x17\n" +
 	"\aline_id\x18\x03 \x01(\tR\x06lineId\x12#\n" +
-	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\")\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\")\n" +
 	"\x0eGetLineRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"k\n" +
 	"\x10ListLinesRequest\x12\x1b\n" +

@@ -757,6 +757,9 @@ type CreateSinkRequest struct {
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Deliver what is stored already too; otherwise only what happens from now on.
 	FromBeginning bool `protobuf:"varint,4,opt,name=from_beginning,json=fromBeginning,proto3" json:"from_beginning,omitempty"`
+	// Names this request, such as a UUID: sent again within a day with the same content, it makes nothing more and is
+	// answered with what it made, as that is now.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +820,13 @@ func (x *CreateSinkRequest) GetFromBeginning() bool {
 		return x.FromBeginning
 	}
 	return false
+}
+
+func (x *CreateSinkRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 type GetSinkRequest struct {
@@ -1197,12 +1207,14 @@ const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\bfailures\x18\x05 \x01(\x03R\bfailures\x12H\n" +
 	"\x12last_delivery_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x10lastDeliveryTime\x12J\n" +
 	"\x13oldest_waiting_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x11oldestWaitingTime\x12F\n" +
-	"\x11next_attempt_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x0fnextAttemptTime\"\xa3\x01\n" +
+	"\x11next_attempt_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x0fnextAttemptTime\"\xc2\x01\n" +
 	"\x11CreateSinkRequest\x12)\n" +
 	"\x04sink\x18\x01 \x01(\v2\x10.vedette.v1.SinkB\x03\xe0A\x02R\x04sink\x12\x17\n" +
 	"\asink_id\x18\x02 \x01(\tR\x06sinkId\x12#\n" +
 	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12%\n" +
-	"\x0efrom_beginning\x18\x04 \x01(\bR\rfromBeginning\")\n" +
+	"\x0efrom_beginning\x18\x04 \x01(\bR\rfromBeginning\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\")\n" +
 	"\x0eGetSinkRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"N\n" +
 	"\x10ListSinksRequest\x12\x1b\n" +
