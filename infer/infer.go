@@ -39,6 +39,22 @@ type Doer interface {
 	Do(ctx context.Context, req *Request) (*Response, error)
 }
 
+// Brief is an Inferer that knows which models are done sooner than a goroutine is
+// woken. SubmitBrief is Submit that may run those on the caller's goroutine; how
+// long that takes is no promise.
+type Brief interface {
+	SubmitBrief(ctx context.Context, req *Request, reply func(Reply)) error
+}
+
+// SubmitBrief is Submit for a caller that reply may be called by, once the model
+// has run, where the model is brief and idle.
+func SubmitBrief(ctx context.Context, inf Inferer, req *Request, reply func(Reply)) error {
+	if b, ok := inf.(Brief); ok {
+		return b.SubmitBrief(ctx, req, reply)
+	}
+	return inf.Submit(ctx, req, reply)
+}
+
 // Request asks a model for one inference (of a batch, where it batches).
 type Request struct {
 	ID    string // the client's name for it, echoed; may be empty

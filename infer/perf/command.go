@@ -56,6 +56,10 @@ type Command struct {
 	Parameter  []string `name:"request-parameter" placeholder:"NAME:VALUE:TYPE" sep:"none" help:"Parameter of every request, of type bool, int, uint, float or string; may be given several times."`
 	Stream     bool     `name:"streaming" help:"Send over gRPC streams."`
 	Memory     string   `name:"shared-memory" enum:"none,system" default:"none" help:"Where tensors are: none or system."`
+	OutputSize int      `name:"output-shared-memory-size" default:"102400" placeholder:"BYTES" help:"Room in shared memory for each output of strings or of open dimensions (${default})."`
+	InputForm  string   `name:"input-tensor-format" enum:"binary,json" default:"binary" help:"How HTTP sends tensors: binary or json."`
+	OutputForm string   `name:"output-tensor-format" enum:"binary,json" default:"binary" help:"How it has them answered: binary or json."`
+	Called     []string `name:"bls-composing-models" placeholder:"NAME,NAME" help:"Models that a script calls, to tell what they cost; those of an ensemble are known."`
 
 	Sequence  int     `name:"sequence-length" placeholder:"N" help:"Mean length of sequences of models that keep state: that of the input data, or 20, by default."`
 	Variation float64 `name:"sequence-length-variation" default:"20" placeholder:"PERCENT" help:"How much shorter or longer they may be (${default})."`
@@ -77,6 +81,9 @@ type Command struct {
 	Verbose         bool   `short:"v" help:"Tell of every window."`
 	Async           bool   `short:"a" hidden:"" help:"Accepted for perf_analyzer's sake: every request waits on its own here."`
 	Sync            bool   `hidden:"" help:"Likewise."`
+	Serial          bool   `name:"serial-sequences" hidden:"" help:"Likewise: a sequence has one request under way."`
+	Threads         int    `name:"max-threads" hidden:"" help:"Likewise."`
+	Kind            string `name:"service-kind" enum:"triton" default:"triton" hidden:"" help:"Likewise."`
 	CSV             string `short:"f" name:"csv" aliases:"latency-report-file" placeholder:"FILE" help:"Write the results as CSV too."`
 	JSON            string `name:"json" placeholder:"FILE" help:"And as JSON."`
 	Export          string `name:"profile-export-file" placeholder:"FILE" help:"And every request with its time and those of its answers, as perf_analyzer's JSON."`
@@ -189,6 +196,10 @@ func (*Command) print(w io.Writer, cfg Config, res *Result) error {
 	for _, series := range slices.Sorted(maps.Keys(res.Metrics)) {
 		note += fmt.Sprintf("\n  %s %.6g", series, res.Metrics[series])
 	}
+	for _, p := range res.Parts {
+		note += fmt.Sprintf("\n  %s: queue %s ms, input %s ms, infer %s ms, output %s ms, %d inferences in %d executions",
+			p.Model, millis(p.Queue), millis(p.ComputeInput), millis(p.ComputeInfer), millis(p.ComputeOutput), p.Inferences, p.Executions)
+	}
 	_, err := fmt.Fprintf(w, "%s, %s: %.1f inferences/s, p50 %s ms, p99 %s ms%s\n", at, load, res.Throughput, millis(res.Latency.P50), millis(res.Latency.P99), note)
 	return err
 }
@@ -257,7 +268,8 @@ func (c *Command) addresses(url, other string) (grpcAddress, httpAddress string)
 func (c *Command) base() (Config, error) {
 	cfg := Config{
 		Model: c.Model, Version: c.Version, Compress: c.Compression == "gzip", Poisson: c.Poisson || c.Distribution == "poisson", Batch: c.Batch,
-		Random: c.Random, Text: c.Text, TextLength: c.TextLength, Streaming: c.Stream, SharedMemory: c.Memory == "system",
+		Random: c.Random, Text: c.Text, TextLength: c.TextLength, Streaming: c.Stream, SharedMemory: c.Memory == "system", OutputSize: c.OutputSize,
+		JSONInputs: c.InputForm == "json", JSONOutputs: c.OutputForm == "json", Called: c.Called,
 		SequenceLength: c.Sequence, SequenceSpread: c.Variation / 100, Sequences: c.Sequences, Window: time.Duration(c.Interval), Requests: c.Requests,
 		Warmup: c.Warmup, Percentile: c.Percentile, Stability: c.Stability / 100, MaxWindows: c.Trials, Keep: c.Export != "",
 		MetricsInterval: time.Duration(c.MetricsInterval),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
 )
 
@@ -23,6 +24,8 @@ type load struct {
 	client *v2client.Client // nil when everything goes over HTTP
 	http   *v2client.HTTP
 	pool   *v2client.Pool
+	inputs int     // bytes of a slot before the outputs
+	places []place // of outputs in a slot
 
 	behind  atomic.Int64
 	answers atomic.Int64  // of decoupled models
@@ -40,26 +43,54 @@ func newLoad(ctx context.Context, cfg *Config, c *connections, m *model) (*load,
 		l.nextID.Store(cfg.FirstID - 1)
 	}
 	if cfg.SharedMemory {
-		size := 1
-		for _, stream := range m.streams {
-			for _, r := range stream {
-				n := 0
-				for _, t := range r.inputs {
-					n += aligned(len(t.Data))
-				}
-				size = max(size, n)
-			}
+		var err error
+		if l.inputs, l.places, err = l.layOut(); err != nil {
+			return nil, err
+		}
+		size := max(1, l.inputs)
+		for _, p := range l.places {
+			size += aligned(p.size)
 		}
 		server := v2client.Registrar(c.http)
 		if c.grpc != nil {
 			server = c.grpc
 		}
-		var err error
 		if l.pool, err = v2client.NewPool(ctx, server, l.workers(), size); err != nil {
 			return nil, err
 		}
 	}
 	return l, nil
+}
+
+// place is where in a slot an output goes.
+type place struct {
+	name     string
+	at, size int
+}
+
+// layOut divides a slot: the inputs of the largest request, then the outputs.
+func (l *load) layOut() (inputs int, outputs []place, err error) {
+	for _, stream := range l.model.streams {
+		for _, r := range stream {
+			n := 0
+			for _, t := range r.inputs {
+				n += aligned(len(t.Data))
+			}
+			inputs = max(inputs, n)
+		}
+	}
+	at := inputs
+	for _, p := range l.model.outputs {
+		size := int64(l.cfg.OutputSize)
+		if p.typ != tensor.Bytes && !slices.Contains(p.dims, -1) {
+			if size, err = tensor.ByteSize(p.typ, append([]int64{int64(l.batch())}, p.dims...)); err != nil {
+				return 0, nil, fmt.Errorf("output %q: %w", p.name, err)
+			}
+		}
+		outputs = append(outputs, place{p.name, at, int(size)})
+		at += aligned(int(size))
+	}
+	return inputs, outputs, nil
 }
 
 func aligned(n int) int { return (n + 63) &^ 63 }
@@ -216,7 +247,7 @@ type worker struct {
 
 func (l *load) newWorker(ctx context.Context) (*worker, error) {
 	w := &worker{load: l, random: rand.New(rand.NewPCG(5, l.seed.Add(1)))}
-	w.req = v2client.Request{Model: l.cfg.Model, Version: l.cfg.Version, Parameters: l.cfg.Parameters}
+	w.req = v2client.Request{Model: l.cfg.Model, Version: l.cfg.Version, Parameters: l.cfg.Parameters, JSONInputs: l.cfg.JSONInputs, JSONOutputs: l.cfg.JSONOutputs}
 	if l.model.decoupled {
 		w.req.Parameters = map[string]any{"triton_enable_empty_final_response": true}
 		maps.Copy(w.req.Parameters, l.cfg.Parameters)
@@ -227,6 +258,9 @@ func (l *load) newWorker(ctx context.Context) (*worker, error) {
 			return nil, err
 		}
 		w.slot = slot
+		for _, p := range l.places {
+			w.req.Outputs = append(w.req.Outputs, v2client.Output{Name: p.name, Place: slot.Place(p.at, p.size)})
+		}
 	}
 	if l.cfg.Streaming {
 		var err error
@@ -322,6 +356,9 @@ func (w *worker) receive() (answered []time.Time, err error) {
 func (w *worker) check(resp *v2client.Response) error {
 	for _, want := range w.now.outputs {
 		got := resp.Output(want.Name)
+		if got != nil {
+			w.fetch(got, len(want.Data))
+		}
 		switch {
 		case got == nil:
 			return fmt.Errorf("output %q is missing, which validation_data has", want.Name)
@@ -332,6 +369,15 @@ func (w *worker) check(resp *v2client.Response) error {
 		}
 	}
 	return nil
+}
+
+// fetch looks at n bytes of an output where it was put.
+func (w *worker) fetch(t *tensor.Tensor, n int) {
+	for _, p := range w.load.places {
+		if p.name == t.Name {
+			t.Data = w.slot.Bytes[p.at : p.at+min(n, p.size)]
+		}
+	}
 }
 
 // step moves on in the worker's sequence, or begins the next: as long as its input data, or a share shorter or longer
@@ -370,23 +416,27 @@ type counters struct {
 	requests, queue, input, infer, output, inferences, executions uint64
 }
 
-func statistics(ctx context.Context, c v2client.Describer, cfg *Config) (counters, error) {
-	var sum counters
-	resp, err := c.ModelStatistics(ctx, &inference.ModelStatisticsRequest{Name: cfg.Model})
-	if err != nil {
-		return sum, fmt.Errorf("read statistics of model %q: %w", cfg.Model, err)
+// statistics are those of each model.
+func statistics(ctx context.Context, c v2client.Describer, models []string) ([]counters, error) {
+	all := make([]counters, len(models))
+	for i, name := range models {
+		resp, err := c.ModelStatistics(ctx, &inference.ModelStatisticsRequest{Name: name})
+		if err != nil {
+			return nil, fmt.Errorf("read statistics of model %q: %w", name, err)
+		}
+		sum := &all[i]
+		for _, m := range resp.GetModelStats() {
+			s := m.GetInferenceStats()
+			sum.requests += s.GetSuccess().GetCount()
+			sum.queue += s.GetQueue().GetNs()
+			sum.input += s.GetComputeInput().GetNs()
+			sum.infer += s.GetComputeInfer().GetNs()
+			sum.output += s.GetComputeOutput().GetNs()
+			sum.inferences += m.GetInferenceCount()
+			sum.executions += m.GetExecutionCount()
+		}
 	}
-	for _, m := range resp.GetModelStats() {
-		s := m.GetInferenceStats()
-		sum.requests += s.GetSuccess().GetCount()
-		sum.queue += s.GetQueue().GetNs()
-		sum.input += s.GetComputeInput().GetNs()
-		sum.infer += s.GetComputeInfer().GetNs()
-		sum.output += s.GetComputeOutput().GetNs()
-		sum.inferences += m.GetInferenceCount()
-		sum.executions += m.GetExecutionCount()
-	}
-	return sum, nil
+	return all, nil
 }
 
 func (c counters) since(b counters) Server {

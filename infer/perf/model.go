@@ -25,7 +25,8 @@ type model struct {
 	decoupled bool
 	// streams are the requests: those of a sequence follow each other, any others form one stream.
 	streams [][]request
-	given   bool // the streams' lengths are the user's choice
+	given   bool     // the streams' lengths are the user's choice
+	all     []string // the model, and those it calls
 }
 
 // port is one input or output, without its batch dimension.
@@ -69,8 +70,14 @@ func describe(ctx context.Context, c v2client.Describer, cfg *Config) (*model, e
 	if cfg.Batch > 1 && int64(cfg.Batch) > int64(mc.GetMaxBatchSize()) {
 		return nil, fmt.Errorf("measure model %q in batches of %d: it takes %d at most", cfg.Model, cfg.Batch, mc.GetMaxBatchSize())
 	}
-	if m.sequence, err = keepsState(ctx, c, mc); err != nil {
+	m.all = []string{cfg.Model}
+	if err := m.follow(ctx, c, mc); err != nil {
 		return nil, err
+	}
+	for _, name := range cfg.Called {
+		if !slices.Contains(m.all, name) {
+			m.all = append(m.all, name)
+		}
 	}
 	if m.inputs, err = m.ports(meta.GetInputs()); err == nil {
 		m.outputs, err = m.ports(meta.GetOutputs())
@@ -103,18 +110,24 @@ func (m *model) ports(list []*inference.ModelMetadataResponse_TensorMetadata) ([
 	return out, nil
 }
 
-// keepsState tells whether a model, or a step of an ensemble, wants sequences.
-func keepsState(ctx context.Context, c v2client.Describer, mc *inference.ModelConfig) (bool, error) {
+// follow finds the models of an ensemble's steps, and whether any of them wants sequences.
+func (m *model) follow(ctx context.Context, c v2client.Describer, mc *inference.ModelConfig) error {
+	m.sequence = m.sequence || mc.GetSequenceBatching() != nil
 	for _, step := range mc.GetEnsembleScheduling().GetStep() {
-		conf, err := c.ModelConfig(ctx, &inference.ModelConfigRequest{Name: step.GetModelName()})
-		if err != nil {
-			return false, fmt.Errorf("describe model %q: %w", step.GetModelName(), err)
+		name := step.GetModelName()
+		if slices.Contains(m.all, name) {
+			continue
 		}
-		if keeps, err := keepsState(ctx, c, conf.GetConfig()); keeps || err != nil {
-			return keeps, err
+		m.all = append(m.all, name)
+		conf, err := c.ModelConfig(ctx, &inference.ModelConfigRequest{Name: name})
+		if err != nil {
+			return fmt.Errorf("describe model %q: %w", name, err)
+		}
+		if err := m.follow(ctx, c, conf.GetConfig()); err != nil {
+			return err
 		}
 	}
-	return mc.GetSequenceBatching() != nil, nil
+	return nil
 }
 
 // fill makes the requests.

@@ -62,8 +62,14 @@ type Config struct {
 	Parameters map[string]any
 	// Streaming sends over one gRPC stream per worker.
 	Streaming bool
-	// SharedMemory puts tensors into shared memory instead of into messages.
+	// SharedMemory puts tensors into shared memory instead of into messages, outputs of open size into OutputSize bytes;
+	// 0: 100 KiB.
 	SharedMemory bool
+	OutputSize   int
+	// JSONInputs and JSONOutputs have tensors travel as JSON instead of as bytes; HTTP alone can.
+	JSONInputs, JSONOutputs bool
+	// Called are models whose part in the work is told too; those of an ensemble's steps are in any case.
+	Called []string
 	// SequenceLength is the mean length of sequences of models that keep state; 0: that of the Data, or 20. They are up to
 	// SequenceSpread, a share, shorter or longer; 0: 0.2, negative: none.
 	SequenceLength int
@@ -119,6 +125,12 @@ type Server struct {
 	Inferences, Executions                           uint64
 }
 
+// Part is what one of several models contributed.
+type Part struct {
+	Model string
+	Server
+}
+
 // Result is a measurement: the sum of its last three windows.
 type Result struct {
 	Window
@@ -128,6 +140,8 @@ type Result struct {
 	Stable      bool
 	Windows     int
 	Server      Server
+	// Parts are the models that the model calls: what a request of theirs cost, however many one of the model brings.
+	Parts []Part `json:",omitempty"`
 	// Error is the first error that was seen; empty: none was.
 	Error string
 	// Metrics are the means of the server's gauges of processor, GPU and memory.
@@ -158,6 +172,10 @@ func (c *Config) defaults() error {
 		return errors.New("measure: no address is given")
 	case c.Streaming && c.HTTP != "":
 		return errors.New("measure: streams need gRPC, and HTTP was asked for")
+	case (c.JSONInputs || c.JSONOutputs) && c.HTTP == "":
+		return errors.New("measure: tensors as JSON need HTTP, and gRPC was asked for")
+	case (c.JSONInputs || c.JSONOutputs) && c.SharedMemory:
+		return errors.New("measure: tensors are in shared memory or in JSON, not in both")
 	case c.Rate < 0 || math.IsNaN(c.Rate):
 		return fmt.Errorf("measure: a rate of %v requests a second", c.Rate)
 	case c.Percentile < 0 || c.Percentile > 99:
@@ -175,7 +193,7 @@ func (c *Config) defaults() error {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.Concurrency, 1}, {&c.Batch, 1}, {&c.Sequences, 4}, {&c.TextLength, 128}, {&c.MaxWindows, 10}} {
+	}{{&c.Concurrency, 1}, {&c.Batch, 1}, {&c.Sequences, 4}, {&c.TextLength, 128}, {&c.MaxWindows, 10}, {&c.OutputSize, 100 << 10}} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
@@ -265,7 +283,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	defer l.close(ctx)
-	before, err := statistics(ctx, c.describer(), &cfg)
+	before, err := statistics(ctx, c.describer(), m.all)
 	if err != nil {
 		return nil, err
 	}
@@ -278,11 +296,14 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := statistics(ctx, c.describer(), &cfg)
+	after, err := statistics(ctx, c.describer(), m.all)
 	if err != nil {
 		return nil, err
 	}
-	res.Server, res.Metrics = after.since(before), means
+	res.Server, res.Metrics = after[0].since(before[0]), means
+	for i, name := range m.all[1:] {
+		res.Parts = append(res.Parts, Part{name, after[i+1].since(before[i+1])})
+	}
 	if res.Rate = cfg.Rate; !cfg.timed() {
 		res.Concurrency = int(l.working.Load())
 	}

@@ -230,7 +230,12 @@ func (r *Repository) Loaded(ctx context.Context) error {
 
 // Submit implements infer.Inferer.
 func (r *Repository) Submit(ctx context.Context, req *infer.Request, reply func(infer.Reply)) error {
-	return r.submit(ctx, req, reply, false)
+	return r.submit(ctx, req, reply, never)
+}
+
+// SubmitBrief implements infer.Brief.
+func (r *Repository) SubmitBrief(ctx context.Context, req *infer.Request, reply func(infer.Reply)) error {
+	return r.submit(ctx, req, reply, whenBrief)
 }
 
 // Do implements infer.Doer: where an instance is idle the model runs on the
@@ -242,24 +247,33 @@ func (r *Repository) Do(ctx context.Context, req *infer.Request) (*infer.Respons
 // SubmitWaiting is Submit for a caller that waits for the answer: it may return
 // only when the model has run.
 func (r *Repository) SubmitWaiting(ctx context.Context, req *infer.Request, reply func(infer.Reply)) error {
-	return r.submit(ctx, req, reply, true)
+	return r.submit(ctx, req, reply, always)
 }
 
 type inline struct{ r *Repository }
 
 // Submit implements infer.Inferer for callers that wait anyway.
 func (i inline) Submit(ctx context.Context, req *infer.Request, reply func(infer.Reply)) error {
-	return i.r.submit(ctx, req, reply, true)
+	return i.r.submit(ctx, req, reply, always)
 }
 
-func (r *Repository) submit(ctx context.Context, req *infer.Request, reply func(infer.Reply), inline bool) error {
+// here is whether an idle instance runs a request on the goroutine that brings it.
+type here uint8
+
+const (
+	never here = iota
+	whenBrief
+	always
+)
+
+func (r *Repository) submit(ctx context.Context, req *infer.Request, reply func(infer.Reply), run here) error {
 	for {
 		v, err := r.find(req.Model, req.Version)
 		if err != nil {
 			return err
 		}
 		if v.enter() {
-			return v.submit(ctx, req, reply, inline)
+			return v.submit(ctx, req, reply, run == always || run == whenBrief && v.brief())
 		}
 		if v.replaced != nil {
 			select {

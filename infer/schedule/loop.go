@@ -170,9 +170,9 @@ func (l *loop) execute(in *instance) {
 // next finds more work for an instance that just ended a batch. The worker goes
 // on with it (true); anyone else leaves it to the worker.
 func (l *loop) next(in *instance, worker bool) bool {
-	now := time.Now()
 	l.mu.Lock()
-	more := l.decideLocked(now, in)
+	// Most of the time there is nothing, and nothing to look at the clock for.
+	more := (!l.anyInstance || l.policy.queued() > 0) && l.decideLocked(time.Now(), in)
 	if more {
 		if !worker {
 			in.kick <- struct{}{}

@@ -59,7 +59,11 @@ func (bare) ModelStreamInfer(s grpc.BidiStreamingServer[inference.ModelInferRequ
 		if err != nil {
 			return err
 		}
-		if err := s.Send(&inference.ModelStreamInferResponse{InferResponse: echo(req)}); err != nil {
+		resp := echo(req)
+		resp.Parameters = map[string]*inference.InferParameter{ // what every answer of a stream carries
+			"triton_final_response": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}},
+		}
+		if err := s.Send(&inference.ModelStreamInferResponse{InferResponse: resp}); err != nil {
 			return err
 		}
 	}

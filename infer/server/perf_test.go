@@ -41,6 +41,9 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 		{"so many requests", perf.Config{Model: "plain", Concurrency: 3, Requests: 30, Warmup: 10, Keep: true}},
 		{"given intervals", perf.Config{Model: "plain", Intervals: []time.Duration{time.Millisecond, 2 * time.Millisecond}, WindowRequests: 5}},
 		{"metrics", perf.Config{Model: "plain", Metrics: r.at("metrics"), MetricsInterval: 10 * time.Millisecond}},
+		{"outputs in shared memory", perf.Config{Model: "plain", SharedMemory: true, HTTP: r.at("HTTP"), OutputSize: 8, Data: given(`{"data": [{"INPUT0": [1, 2]}], "validation_data": [{"OUTPUT0": [1, 2]}]}`)}},
+		{"JSON", perf.Config{Model: "plain", HTTP: r.at("HTTP"), JSONInputs: true, JSONOutputs: true, Batch: 2, Data: given(`{"data": [{"INPUT0": [1.5, -2]}, {"INPUT0": [3, 4]}], "validation_data": [{"OUTPUT0": [1.5, -2]}, {"OUTPUT0": [3, 4]}]}`)}},
+		{"steps of an ensemble", perf.Config{Model: "chain"}},
 		{"concurrency over gRPC", perf.Config{Model: "plain", Concurrency: 2, Batch: 4, Random: true}},
 		{"over HTTP", perf.Config{Model: "plain", HTTP: r.at("HTTP")}},
 		{"a rate at random moments", perf.Config{Model: "plain", Rate: 500, Poisson: true}},
@@ -77,6 +80,9 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 			if n := max(c.cfg.Requests, 5*c.cfg.GrowEvery); n > 0 && (res.Requests != n || len(res.Sent) != n || len(res.Sent[0].Answers) != 1) {
 				t.Errorf("measured %d of %d requests, kept %d", res.Requests, n, len(res.Sent))
 			}
+			if c.name == "steps of an ensemble" && (len(res.Parts) != 2 || res.Parts[1].Model != "plain2" || res.Parts[1].Inferences < uint64(res.Requests)) {
+				t.Errorf("its parts are %+v", res.Parts)
+			}
 			if c.cfg.Metrics != "" && res.Metrics["process_resident_memory_bytes"] < 1<<20 {
 				t.Errorf("the server has %v", res.Metrics)
 			}
@@ -111,6 +117,7 @@ func TestT1PerfSaysWhatItNeeds(t *testing.T) {
 		{"an unknown model", perf.Config{Model: "none", GRPC: r.at("gRPC")}, "Request for unknown model: 'none' is not found"},
 		{"a decoupled model without a stream", perf.Config{Model: "many", GRPC: r.at("gRPC")}, "only a stream can take"},
 		{"values that do not fill", perf.Config{Model: "sum", GRPC: r.at("gRPC"), Values: map[string][]float64{"INPUT": {1, 2}}}, "2 values do not fill shape [1] of 1 elements"},
+		{"JSON over gRPC", perf.Config{Model: "plain", GRPC: "x:1", JSONInputs: true}, "need HTTP"},
 		{"a stream over HTTP", perf.Config{Model: "plain", GRPC: "x:1", HTTP: "x:1", Streaming: true}, "streams need gRPC"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

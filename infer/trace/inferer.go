@@ -49,6 +49,14 @@ func (i *inferer) Do(ctx context.Context, req *infer.Request) (*infer.Response, 
 	return i.waits.Do(ctx, i, req)
 }
 
+// SubmitBrief implements infer.Brief.
+func (i *inferer) SubmitBrief(ctx context.Context, req *infer.Request, reply func(infer.Reply)) error {
+	if !i.settings.on.Load() {
+		return infer.SubmitBrief(ctx, i.next, req, reply)
+	}
+	return i.Submit(ctx, req, reply)
+}
+
 // Submit implements infer.Inferer.
 func (i *inferer) Submit(ctx context.Context, req *infer.Request, reply func(infer.Reply)) error {
 	if !i.settings.on.Load() {

@@ -75,6 +75,7 @@ type jsonTensor struct {
 	Datatype   string         `json:"datatype,omitempty"`
 	Shape      []int64        `json:"shape,omitempty"`
 	Parameters map[string]any `json:"parameters,omitempty"`
+	Data       any            `json:"data,omitempty"`
 }
 
 type jsonRequest struct {
@@ -96,6 +97,7 @@ type jsonResponse struct {
 		Parameters struct {
 			Size *int `json:"binary_data_size"`
 		} `json:"parameters"`
+		Data json.RawMessage `json:"data"`
 	} `json:"outputs"`
 }
 
@@ -108,7 +110,7 @@ func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
 	parts := []io.Reader{bytes.NewReader(head)}
 	total := len(head)
 	for i := range req.Inputs {
-		if req.Inputs[i].Place.Region == "" {
+		if req.Inputs[i].Place.Region == "" && !req.JSONInputs {
 			parts = append(parts, bytes.NewReader(req.Inputs[i].Data))
 			total += len(req.Inputs[i].Data)
 		}
@@ -122,8 +124,12 @@ func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
 		return nil, err
 	}
 	hr.ContentLength = int64(total)
-	hr.Header.Set(headerLength, strconv.Itoa(len(head)))
-	hr.Header.Set("Content-Type", "application/octet-stream")
+	if req.JSONInputs {
+		hr.Header.Set("Content-Type", "application/json")
+	} else {
+		hr.Header.Set(headerLength, strconv.Itoa(len(head)))
+		hr.Header.Set("Content-Type", "application/octet-stream")
+	}
 	h.decorate(hr)
 	resp, err := h.transport.RoundTrip(hr)
 	if err != nil {
@@ -142,18 +148,26 @@ func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
 
 func (r *Request) json() ([]byte, error) {
 	j := jsonRequest{ID: r.ID, Parameters: r.all(), Inputs: []jsonTensor{}}
-	j.Parameters["binary_data_output"] = true
+	j.Parameters["binary_data_output"] = !r.JSONOutputs
 	for i := range r.Inputs {
 		in := &r.Inputs[i]
 		p := in.Place.all()
-		if p == nil {
+		var data any
+		switch {
+		case p != nil:
+		case r.JSONInputs:
+			var err error
+			if data, err = elements(&in.Tensor); err != nil {
+				return nil, err
+			}
+		default:
 			p = map[string]any{"binary_data_size": len(in.Data)}
 		}
 		shape := in.Shape
 		if shape == nil {
 			shape = []int64{}
 		}
-		j.Inputs = append(j.Inputs, jsonTensor{in.Name, in.DataType.String(), shape, p})
+		j.Inputs = append(j.Inputs, jsonTensor{in.Name, in.DataType.String(), shape, p, data})
 	}
 	for _, out := range r.Outputs {
 		p := out.Place.all()
@@ -194,6 +208,10 @@ func parseHTTP(body []byte, header string) (*Response, error) {
 				return nil, fmt.Errorf("output %q: %d bytes are announced, %d are left", o.Name, *size, len(tail))
 			}
 			out.Data, tail = tail[:*size:*size], tail[*size:]
+		} else if o.Data != nil {
+			if out.Data, err = fromElements(t, o.Data); err != nil {
+				return nil, fmt.Errorf("output %q: %w", o.Name, err)
+			}
 		}
 		r.Outputs = append(r.Outputs, out)
 	}

@@ -106,6 +106,8 @@ type Request struct {
 	Inputs     []Input
 	// Outputs wanted; empty is all of them, in the message.
 	Outputs []Output
+	// JSONInputs and JSONOutputs send and ask for tensors as JSON instead of as bytes behind it, which HTTP can.
+	JSONInputs, JSONOutputs bool
 }
 
 // Input is a tensor to send. Its data is read until the call returns; with Place set it is not sent: it is in

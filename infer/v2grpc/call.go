@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
-	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/mem"
@@ -43,6 +42,8 @@ type call struct {
 	// users counts the request itself, until its final reply was dealt with, and each of its responses:
 	// outputs may be views of the request's memory.
 	users atomic.Int32
+
+	pending pending // on a stream
 }
 
 type wireInput struct {
@@ -100,8 +101,8 @@ func (s *Server) newCall() *call {
 	c, ok := s.calls.Get().(*call)
 	if !ok {
 		c = &call{server: s}
+		c.pending.call, c.pending.reply = c, c.pending.take
 	}
-	c.req.Received = time.Now()
 	c.users.Store(1)
 	return c
 }
@@ -140,6 +141,7 @@ func (c *call) free() {
 	c.shapes, c.allParams, c.tensors, c.specs = c.shapes[:0], c.allParams[:0], c.tensors[:0], c.specs[:0]
 	c.leases, c.into, c.buffers, c.frames = c.leases[:0], c.into[:0], c.buffers[:0], c.frames[:0]
 	c.req = infer.Request{}
+	c.pending.stream = nil
 	s.calls.Put(c)
 }
 

@@ -2,6 +2,7 @@ package v2grpc
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -35,6 +36,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *call:
+		m.req.Received = time.Now() // the reader may have waited long for it
 		return m.parse(m.take(data))
 	case proto.Message:
 		b := data.MaterializeToBuffer(mem.DefaultBufferPool())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -88,6 +89,19 @@ func TestP12OrdinaryResponsesComeInRequestOrder(t *testing.T) {
 	}
 }
 
+func TestX1TimeOfARequestBeginsWhenItIsThere(t *testing.T) {
+	s := serve(t, nil)
+	stream := open(t, s)
+	for range 2 {
+		before := time.Now()
+		send(t, stream, named("echo", "x"))
+		recv(t, stream)
+		if got := s.models.last().Received; got.Before(before) {
+			t.Errorf("received %v before it was sent", before.Sub(got))
+		}
+	}
+}
+
 func TestP12DecoupledEndIsSentOnlyWhenAskedFor(t *testing.T) {
 	s := serve(t, nil)
 	stream := open(t, s)
@@ -156,6 +170,28 @@ func TestP12ManyRequestsAreBoundedNotLost(t *testing.T) {
 		}
 		_ = stream.CloseSend()
 	}()
+	for i := range n {
+		if got := recv(t, stream).GetInferResponse().GetId(); got != fmt.Sprint(i) {
+			t.Fatalf("response %d is %s", i, got)
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
+func TestP12AClientMayReadWhenItHasSentEverything(t *testing.T) {
+	s := serve(t, nil)
+	stream := open(t, s)
+	const n = 64 // far more than fits the windows of the connection
+	for i := range n {
+		r := request(1)
+		r.Id, r.Inputs[0].Shape, r.RawInputContents = fmt.Sprint(i), []int64{1, 64 << 10}, [][]byte{make([]byte, 256<<10)}
+		send(t, stream, r)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
 	for i := range n {
 		if got := recv(t, stream).GetInferResponse().GetId(); got != fmt.Sprint(i) {
 			t.Fatalf("response %d is %s", i, got)

@@ -51,6 +51,15 @@ func (s *Server) takeOver(w http.ResponseWriter, req *http.Request) {
 	if _, able := w.(http.Hijacker); !able || s.quick == nil || s.cfg.ForwardHeaders != nil || len(s.cfg.Restricted) > 0 {
 		return
 	}
+	// Nothing is gained where the next call goes back at once.
+	if !plainCall([]byte(req.URL.EscapedPath())) || req.URL.RawQuery != "" || req.URL.ForceQuery {
+		return
+	}
+	for key := range req.Header {
+		if headerKind([]byte(key)) == unusualHeader {
+			return
+		}
+	}
 	// The whole body must have been read: a decoder may leave something.
 	if req.ProtoMajor != 1 || req.ProtoMinor != 1 || req.Close || req.ContentLength < 0 || req.Header["Content-Encoding"] != nil {
 		return
@@ -321,18 +330,8 @@ func (c *quickConn) parse(head []byte) bool {
 	line, rest, ok := bytes.Cut(head, []byte("\r\n"))
 	path, ok2 := bytes.CutPrefix(line, []byte("POST "))
 	path, ok3 := bytes.CutSuffix(path, []byte(" HTTP/1.1"))
-	if !ok || !ok2 || !ok3 {
+	if !ok || !ok2 || !ok3 || !plainCall(path) {
 		return false
-	}
-	model, ok := bytes.CutPrefix(path, []byte("/v2/models/"))
-	model, ok2 = bytes.CutSuffix(model, []byte("/infer"))
-	if !ok || !ok2 || len(model) == 0 || model[0] == '.' {
-		return false
-	}
-	for _, b := range model {
-		if !plainByte(b) {
-			return false
-		}
 	}
 	h := c.req.Header
 	clear(h)
@@ -391,6 +390,25 @@ func (c *quickConn) parse(head []byte) bool {
 	}
 	c.req.URL.Path = c.server.names.get(path)
 	c.req.ContentLength, c.left = length, length
+	return true
+}
+
+// plainCall tells whether a path is that of an inference, and leaves no doubt about the model.
+func plainCall(path []byte) bool {
+	model, ok := bytes.CutPrefix(path, []byte("/v2/models/"))
+	model, ok2 := bytes.CutSuffix(model, []byte("/infer"))
+	if !ok || !ok2 {
+		return false
+	}
+	model, version, versioned := bytes.Cut(model, []byte("/versions/"))
+	if versioned && (len(version) == 0 || !digits(string(version))) || len(model) == 0 || model[0] == '.' {
+		return false
+	}
+	for _, b := range model {
+		if !plainByte(b) {
+			return false
+		}
+	}
 	return true
 }
 

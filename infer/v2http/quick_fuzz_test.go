@@ -20,6 +20,7 @@ func FuzzCallHeader(f *testing.F) {
 	} {
 		f.Add([]byte(call + lines + "\r\n"))
 	}
+	f.Add([]byte("POST /v2/models/m/versions/12/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, head []byte) {
 		c := &quickConn{server: New(Config{}), req: &http.Request{URL: &url.URL{}, Header: http.Header{}}}
 		if !bytes.HasSuffix(head, []byte("\r\n\r\n")) || !c.parse(head) {
