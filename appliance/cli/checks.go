@@ -21,14 +21,15 @@ import (
 )
 
 // checks tell what is wrong with the value of a setting beyond its type, "" when nothing is. What changes from one moment
-// to the next, such as whether a port is free, is found out by the doctor and by the start.
+// to the next, such as whether a port is free, is found out by the doctor and by the start; a box without ONNX Runtime runs,
+// and the doctor says what it lacks.
 //
 //nolint:gochecknoglobals // a constant table
 var checks = map[string]func(value string) string{
 	"http": address, "grpc": address, "infer-http": address, "infer-grpc": address, "infer-metrics": address,
 	"keep-days": upTo(1e6), "keep-media-days": upTo(1e6), "keep-gib": upTo(1e6), "min-free-gib": upTo(1e6), "trace-ratio": upTo(1),
 	"follow-interval": interval, "trace-otlp": webAddress, "hub": webAddress,
-	"tls-cert": readable, "tls-key": readable, "tls-client-ca": authorities, "follow-key": publicKey, "hub-token": readable, "onnxruntime": readable,
+	"tls-cert": readable, "tls-key": readable, "tls-client-ca": authorities, "follow-key": publicKey, "hub-token": readable,
 	"models": folder,
 }
 

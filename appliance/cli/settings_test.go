@@ -47,7 +47,7 @@ func TestEveryFaultOfAConfigurationIsToldAtOnceWithItsLine(t *testing.T) {
 func TestValuesThatCannotWorkAreToldAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vedette.yaml")
 	text := "http: localhost\ngrpc: 127.0.0.1:99999\nkeep-days: -1\ntrace-ratio: 2\ntrace-otlp: collector:4317\nhub: ftp://hub\nfollow-interval: 0s\n" +
-		"tls-cert: " + path + "\ntls-client-ca: " + path + "\nfollow-key: " + path + "\nmodels: /nowhere\nonnxruntime: /nowhere\nkeep-gib: .nan\n"
+		"tls-cert: " + path + "\ntls-client-ca: " + path + "\nfollow-key: " + path + "\nmodels: /nowhere\nkeep-gib: .nan\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestValuesThatCannotWorkAreToldAtOnce(t *testing.T) {
 		t.Fatal("the check finds nothing")
 	}
 	for i, name := range []string{
-		"http", "grpc", "keep-days", "trace-ratio", "trace-otlp", "hub", "follow-interval", "tls-cert", "tls-client-ca", "follow-key", "models", "onnxruntime", "keep-gib",
+		"http", "grpc", "keep-days", "trace-ratio", "trace-otlp", "hub", "follow-interval", "tls-cert", "tls-client-ca", "follow-key", "models", "keep-gib",
 	} {
 		if want := fmt.Sprintf("line %d: %s: ", i+1, name); !strings.Contains(faults, want) {
 			t.Errorf("%q is missing in:\n%s", want, faults)
