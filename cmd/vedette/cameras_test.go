@@ -24,18 +24,18 @@ var (
 	benchCodecs    = flag.String("codecs", "h264,h265", "their codecs")
 	benchGates     = flag.String("gates", "open,gated", "open: every sampled frame is analysed; gated: by motion")
 	benchDetectors = flag.String("detectors", "demo,shipped,nano", "demo: the demo's; shipped: the one for streets; nano: YOLOX-nano of the test data")
-	benchWindow    = flag.Duration("window", 15*time.Second, "how long each is watched")
+	benchWindow    = flag.Duration("window", benchPeriod*time.Second, "how long each is watched")
 	benchLimit     = flag.Duration("limit", 0, "begin no measurement after so long; 0: measure all")
 )
 
 const (
 	benchRate     = 25 // pictures a second of every camera
 	benchAnalysed = 5  // frames a second analysed of every camera
-	benchPeriod   = 12 // seconds until the clip begins again; something moves in the first third
+	benchPeriod   = 12 // seconds until the clip begins again; something moves in the last third
 )
 
 // street is a still picture through which a box moves for a third of the time.
-const street = "color=white:size=64x120:rate=25[box];[0:v][box]overlay=x='mod(t*140,W)':y=H/3:enable='lt(mod(t,12),4)':shortest=1"
+const street = "color=white:size=64x120:rate=25[box];[0:v][box]overlay=x='mod(t-8,12)*140':y=H/3:enable='gte(mod(t,12),8)':shortest=1"
 
 // benchClip renders what cameras show.
 func benchClip(t *testing.T, codec, size string) *rtsptest.Clip {
