@@ -127,6 +127,8 @@ func (o *observer) Online() { o.cameras.SetOnline() }
 
 func (o *observer) Upgrading() { o.cameras.SetUpgrading() }
 
+func (o *observer) Silent() { o.cameras.SetSilent() }
+
 func (o *observer) Offline() { o.cameras.ClearStreams() }
 
 func (o *observer) Analysis(camera string, a pipeline.Analysis) {

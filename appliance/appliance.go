@@ -26,7 +26,6 @@ import (
 	"github.com/vedette/vedette/appliance/api"
 	"github.com/vedette/vedette/appliance/cameras"
 	"github.com/vedette/vedette/appliance/certificate"
-	"github.com/vedette/vedette/appliance/doctor"
 	"github.com/vedette/vedette/appliance/models"
 	"github.com/vedette/vedette/appliance/pipeline"
 	"github.com/vedette/vedette/appliance/rulebook"
@@ -62,6 +61,11 @@ type Config struct {
 	Models string
 	// Spans, when its Endpoint is set, is where the ways of sampled frames are sent.
 	Spans spans.Config
+	// Settings is the configuration file of an installed box, and Library ONNX Runtime, for the doctor and the support
+	// bundle; Library empty: not checked.
+	Settings, Library string
+	// Log is what was logged last, for the support bundle; nil: nobody kept it.
+	Log func() []byte
 	// IngestProgram is vedette-ingest, to measure what decoding costs; empty: it is not measured.
 	IngestProgram string
 
@@ -337,7 +341,7 @@ func (a *Appliance) startPipeline(s *stages) error {
 	a.pipe = pipeline.New(pipeline.Config{
 		Store: a.store, IngestSocket: a.cfg.IngestSocket, InferSocket: a.cfg.InferSocket, InferDoor: a.cfg.InferDoor,
 		Models: a.cfg.Models, Observer: &observer{cameras: a.cameras, kids: a.kids}, Rules: a.rules, Metrics: a.metrics, Logger: a.cfg.Logger,
-		RestartInference: a.restartInference(), Frames: frames,
+		RestartInference: a.restartInference(), RestartIngest: a.restartIngest(), Frames: frames,
 	})
 	s.start("the pipeline", a.pipe.Run)
 	a.video = video.New(video.Config{Socket: a.cfg.IngestSocket})
@@ -411,10 +415,10 @@ func (a *Appliance) startAPI(s *stages, l listeners) error {
 	if err != nil {
 		return fmt.Errorf("prepare the connection to inference: %w", err)
 	}
-	a.metrics.MustRegister(newFindings(doctor.Config{DataDir: a.cfg.DataDir, Models: a.cfg.Models, Running: true}), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.metrics.MustRegister(newFindings(a.doctorConfig()), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := api.New(api.Config{
 		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Capacity: a.budget, Timing: a.timing, Rules: a.rules, Sinks: a.sinks,
-		Models: models.New(infer, a.vitals.Inference), History: a.vitals.History,
+		Models: models.New(infer, a.vitals.Inference), History: a.vitals.History, Doctor: a.examine, Bundle: a.bundle,
 		Metrics: promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{}), Dashboard: a.dashboard, Visitors: a.cfg.Demo,
 		HTTP: l.http, GRPC: l.grpc, Local: l.local, Reflection: a.cfg.Reflection, Logger: a.cfg.Logger,
 	})

@@ -1,13 +1,21 @@
 package appliance
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"math"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"google.golang.org/protobuf/proto"
 
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/doctor"
+	"github.com/vedette/vedette/appliance/support"
 )
 
 // findings tells what the doctor finds as metrics, so that alerts can be made of it.
@@ -48,4 +56,48 @@ func (f *findings) Collect(ch chan<- prometheus.Metric) {
 	for check, v := range worst {
 		ch <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, v, check)
 	}
+}
+
+// doctorConfig is what the doctor looks at: what this appliance uses.
+func (a *Appliance) doctorConfig() doctor.Config {
+	cfg := doctor.Config{DataDir: a.cfg.DataDir, Models: a.cfg.Models, Library: a.cfg.Library, Running: true}
+	if a.cfg.IngestProgram != "" {
+		cfg.Programs = filepath.Dir(a.cfg.IngestProgram)
+	}
+	return cfg
+}
+
+// examine tells what the doctor finds now.
+func (a *Appliance) examine(ctx context.Context) (list []*vedettev1.Finding) {
+	for _, f := range doctor.Check(ctx, a.doctorConfig()) {
+		list = append(list, &vedettev1.Finding{Check: f.Check, Message: f.Message, Advice: f.Advice, Severity: map[doctor.Severity]vedettev1.Severity{
+			doctor.OK: vedettev1.Severity_SEVERITY_OK, doctor.Warning: vedettev1.Severity_SEVERITY_WARNING, doctor.Error: vedettev1.Severity_SEVERITY_ERROR,
+		}[f.Severity]})
+	}
+	return list
+}
+
+// bundle writes a support bundle.
+func (a *Appliance) bundle(ctx context.Context, w io.Writer) error {
+	return support.Write(ctx, w, support.Config{
+		Version: a.cfg.Version, DataDir: a.cfg.DataDir, Settings: a.cfg.Settings, Log: a.cfg.Log, Metrics: a.metricsText,
+		Doctor: func(ctx context.Context) []doctor.Finding { return doctor.Check(ctx, a.doctorConfig()) },
+		System: func(context.Context) (proto.Message, error) { return a.system(), nil },
+		Cameras: func(context.Context) (proto.Message, error) {
+			list, _ := a.cameras.List("", math.MaxInt)
+			return &vedettev1.ListCamerasResponse{Cameras: list}, nil
+		},
+	})
+}
+
+// metricsText is what /metrics answers.
+func (a *Appliance) metricsText() ([]byte, error) {
+	families, err := a.metrics.Gather()
+	var out bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&out, f); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), err
 }

@@ -91,6 +91,14 @@ func (s *sidecars) run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// restartIngest is how the ingest sidecar is started anew; nil: somebody else runs it.
+func (a *Appliance) restartIngest() func(reason string) {
+	if a.kids == nil {
+		return nil
+	}
+	return a.kids.ingest.Restart
+}
+
 // restartInference is how the inference sidecar is started anew; nil: somebody else runs it.
 func (a *Appliance) restartInference() func(reason string) {
 	if a.kids == nil {
@@ -119,6 +127,13 @@ func (a *Appliance) system() *vedettev1.System {
 			{Name: "vedette", State: vedettev1.ProcessState_PROCESS_STATE_READY, SinceTime: timestamppb.New(a.start)},
 			process("vedette-ingest", a.pipe.Ingest()), process("vedette-infer", a.pipe.Inference()),
 		},
+	}
+	if a.kids == nil {
+		for _, p := range sys.GetProcesses() {
+			if p.GetState() == vedettev1.ProcessState_PROCESS_STATE_UNAVAILABLE {
+				p.Message += " (look at it: systemctl status " + p.GetName() + ")"
+			}
+		}
 	}
 	if a.kids != nil {
 		for i, c := range []*child.Child{a.kids.ingest, a.kids.infer} {
@@ -170,6 +185,8 @@ func process(name string, err error) *vedettev1.Process {
 	switch {
 	case errors.Is(err, pipeline.ErrUpgrading):
 		p.State, p.Reason, p.Message = vedettev1.ProcessState_PROCESS_STATE_UPGRADING, "UPGRADING", err.Error()
+	case errors.Is(err, pipeline.ErrSilent):
+		p.State, p.Reason, p.Message = vedettev1.ProcessState_PROCESS_STATE_UNAVAILABLE, "NO_ANSWER", err.Error()
 	case err != nil:
 		p.State, p.Reason, p.Message = vedettev1.ProcessState_PROCESS_STATE_UNAVAILABLE, "UNAVAILABLE", err.Error()
 	}
@@ -179,12 +196,12 @@ func process(name string, err error) *vedettev1.Process {
 // describe adds what the supervisor knows.
 func describe(p *vedettev1.Process, s child.Status) {
 	p.Restarts, p.SinceTime = int64(s.Restarts), timestamppb.New(s.Since)
-	if p.GetState() == vedettev1.ProcessState_PROCESS_STATE_READY {
+	if p.GetState() == vedettev1.ProcessState_PROCESS_STATE_READY || p.GetReason() == "NO_ANSWER" {
 		return
 	}
 	switch {
 	case s.State == child.Running && time.Since(s.Since) < 10*time.Second && s.Reason == "":
-		p.State, p.Reason = vedettev1.ProcessState_PROCESS_STATE_STARTING, "STARTING"
+		p.State, p.Reason, p.Message = vedettev1.ProcessState_PROCESS_STATE_STARTING, "STARTING", ""
 	case s.State == child.Waiting:
 		p.Reason, p.Message = "ENDED", s.Reason
 	}

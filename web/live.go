@@ -25,14 +25,16 @@ type liveEvent struct {
 	data []byte
 }
 
-// live carries everything that moves on the page over one connection: cameras, analysed frames, tracks, events,
+// live carries everything that moves on the page over one connection: first who is looking, which holds for as long as the
+// connection lasts, then cameras, analysed frames, tracks, events,
 // processes, and with ?detail= what one screen alone shows: models, sinks, or the timing of a camera (cameras/door). It ends with the connection or when a watch of
 // the API ends; the browser then connects again and begins with a new snapshot.
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	ctx := authorised(r.Context(), r)
-	// One cheap call first: a refusal can still be an ordinary answer.
-	if _, err := s.cfg.System.GetSystem(ctx, &vedettev1.GetSystemRequest{}); err != nil {
+	// Who looks comes first: the page offers them what they may do. A refusal can still be an ordinary answer.
+	session, err := s.cfg.Users.GetSession(ctx, &vedettev1.GetSessionRequest{})
+	if err != nil {
 		writeStatus(w, err)
 		return
 	}
@@ -66,7 +68,11 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	g.Go(func() error {
-		if _, err := io.WriteString(w, "retry: 1000\n\n"); err != nil {
+		b, err := protojson.Marshal(session)
+		if err != nil {
+			return fmt.Errorf("encode the session: %w", err)
+		}
+		if _, err := fmt.Fprintf(w, "retry: 1000\n\nevent: session\ndata: %s\n\n", b); err != nil {
 			return fmt.Errorf("begin the live stream: %w", err)
 		}
 		for {

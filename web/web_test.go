@@ -42,6 +42,7 @@ type box struct {
 	vedettev1.UnimplementedAnalyticsServiceServer
 	vedettev1.UnimplementedEventServiceServer
 	vedettev1.UnimplementedSystemServiceServer
+	vedettev1.UnimplementedUserServiceServer
 	looks atomic.Int64
 	token string         // asked of every call when set
 	clip  *rtsptest.Clip // what its cameras send
@@ -57,6 +58,10 @@ func (b *box) admit(ctx context.Context) error {
 
 func (b *box) GetSystem(ctx context.Context, _ *vedettev1.GetSystemRequest) (*vedettev1.System, error) {
 	return &vedettev1.System{Version: "test"}, b.admit(ctx)
+}
+
+func (b *box) GetSession(ctx context.Context, _ *vedettev1.GetSessionRequest) (*vedettev1.Session, error) {
+	return &vedettev1.Session{User: "users/ann", Role: "viewer"}, b.admit(ctx)
 }
 
 func (b *box) GetSnapshot(ctx context.Context, r *vedettev1.GetSnapshotRequest) (*vedettev1.GetSnapshotResponse, error) {
@@ -114,6 +119,7 @@ func dashboard(t *testing.T, b *box) *httptest.Server {
 	vedettev1.RegisterAnalyticsServiceServer(g, b)
 	vedettev1.RegisterEventServiceServer(g, b)
 	vedettev1.RegisterSystemServiceServer(g, b)
+	vedettev1.RegisterUserServiceServer(g, b)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -212,7 +218,7 @@ func TestThePageNamesItsAssetsByTheirContent(t *testing.T) {
 func TestTheLiveStreamCarriesCamerasAndFrames(t *testing.T) {
 	h := dashboard(t, &box{})
 	lines := bufio.NewScanner(get(t, h.URL+"/live").Body)
-	want := map[string]string{"cameras": "cameras/door", "analytics": "person", "system": "test"}
+	want := map[string]string{"session": "users/ann", "cameras": "cameras/door", "analytics": "person", "system": "test"}
 	event := ""
 	for len(want) > 0 && lines.Scan() {
 		if e, ok := strings.CutPrefix(lines.Text(), "event: "); ok {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -75,6 +76,9 @@ type Config struct {
 	Models vedettev1.ModelServiceServer
 	// History answers GetHistory; nil: there is none.
 	History func(start time.Time, cameras []string) *vedettev1.GetHistoryResponse
+	// Doctor looks at the machine, and Bundle writes a support bundle; nil: not served.
+	Doctor func(context.Context) []*vedettev1.Finding
+	Bundle func(context.Context, io.Writer) error
 	// Metrics answers /metrics; nil: there is none.
 	Metrics http.Handler
 	// Dashboard makes what answers everything outside /v1, given a connection to the API; nil: there is none.

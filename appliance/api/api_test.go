@@ -101,6 +101,13 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 		Store: b.store, Cameras: b.cameras, Pictures: pictures, Video: film{}, Visitors: visitors, HTTP: web, GRPC: rpc, Local: local,
 		System:   func() *vedettev1.System { return &vedettev1.System{Version: "test"} },
 		Capacity: scales{}, Timing: timing,
+		Doctor: func(context.Context) []*vedettev1.Finding {
+			return []*vedettev1.Finding{{Check: "disk", Severity: vedettev1.Severity_SEVERITY_WARNING, Message: "3 GB are free", Advice: "make room"}}
+		},
+		Bundle: func(_ context.Context, w io.Writer) error {
+			_, err := w.Write(bytes.Repeat([]byte("bundle "), 1<<17)) // of more than one message
+			return err
+		},
 		Rules: rulebook.New(rulebook.Config{Store: b.store, Cameras: b.cameras}), Sinks: sinks.New(sinks.Config{Store: b.store, Secrets: secrets}),
 	})
 	wg.Go(func() {

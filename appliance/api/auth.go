@@ -50,6 +50,7 @@ func required(method string) Role {
 	_, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	switch {
 	case name == "ListTokens", name == "ListUsers", name == "ListAuditEntries", name == "ListBackups",
+		name == "ListFindings", name == "GetSupportBundle", // they tell of the machine
 		name == "GetSink", name == "ListSinks": // the headers of a webhook may hold keys
 		return Admin
 	case name == "WatchUnmaskedVideo":

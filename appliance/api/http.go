@@ -39,6 +39,7 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 	pictures := &pictureHandler{cameras: vedettev1.NewCameraServiceClient(conn)}
 	mux.Handle("/v1/cameras/{camera}/snapshot.jpg", readOnly(pictures))
 	(&mediaHandler{analytics: vedettev1.NewAnalyticsServiceClient(conn), events: vedettev1.NewEventServiceClient(conn)}).register(mux)
+	mux.Handle("/v1/system/support-bundle.tar.gz", readOnly(&bundleHandler{system: vedettev1.NewSystemServiceClient(conn)}))
 	mux.HandleFunc("GET /openapi.json", openapi)
 	page, err := reference()
 	if err != nil {

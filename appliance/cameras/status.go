@@ -70,6 +70,7 @@ const (
 	ingestGone ingestState = iota
 	ingestUpgrading
 	ingestOnline
+	ingestSilent
 )
 
 // SetOnline says that ingest is connected: cameras it has not reported yet are about to connect.
@@ -78,12 +79,15 @@ func (r *Registry) SetOnline() { r.setIngest(ingestOnline) }
 // SetUpgrading says that ingest answers and is of another version.
 func (r *Registry) SetUpgrading() { r.setIngest(ingestUpgrading) }
 
+// SetSilent says that ingest is connected and does not answer: what it reported is kept, and is not how the cameras are.
+func (r *Registry) SetSilent() { r.setIngest(ingestSilent) }
+
 func (r *Registry) setIngest(state ingestState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ingest.Store(int32(state))
+	before := ingestState(r.ingest.Swap(int32(state)))
 	for id, e := range r.entries {
-		if e.stream == nil {
+		if e.stream == nil || before == ingestSilent || state == ingestSilent {
 			r.notifyLocked(id, vedettev1.ChangeKind_CHANGE_KIND_MODIFIED, r.view(e))
 		}
 	}
@@ -123,6 +127,10 @@ func (e *entry) status(ingest ingestState) *vedettev1.CameraStatus {
 	}
 	if e.stream != nil {
 		s = proto.CloneOf(e.stream)
+	}
+	if ingest == ingestSilent {
+		s.State, s.ReceivedFps, s.NextRetryTime = vedettev1.CameraState_CAMERA_STATE_OFFLINE, 0, nil
+		s.Reason, s.Message = "INGEST_SILENT", "the ingest sidecar does not answer: its process is stopped, or stuck (vedette run starts it again after 15 s, systemd by its watchdog; otherwise restart vedette-ingest)"
 	}
 	if !e.enabled {
 		s.State, s.Reason, s.Message, s.NextRetryTime = vedettev1.CameraState_CAMERA_STATE_DISABLED, "", "", nil

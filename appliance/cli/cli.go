@@ -161,7 +161,8 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 	return appliance.Config{
 		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Reflection: s.GRPCReflection, Sockets: env.Sockets, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
-		Spans:         spans.Config{Endpoint: s.TraceOTLP, Ratio: s.TraceRatio},
+		Spans:    spans.Config{Endpoint: s.TraceOTLP, Ratio: s.TraceRatio},
+		Settings: packagedSettings, Library: shippedLibrary(env.Executable),
 		IngestProgram: filepath.Join(filepath.Dir(env.Executable), "vedette-ingest"),
 		Follow:        appliance.Following{Source: s.Follow, Key: s.FollowKey, Hub: s.Hub, HubToken: s.HubToken, Box: s.Box, Interval: s.FollowInterval},
 	}, nil
@@ -203,7 +204,10 @@ func (c *runCommand) appliance(env *Env, g *grammar) (appliance.Config, error) {
 	}
 	cfg.Sidecars = &appliance.Sidecars{
 		Dir: filepath.Dir(env.Executable), ONNXRuntime: c.Onnxruntime,
-		InferHTTP: c.InferHTTP, InferGRPC: c.InferGRPC, InferMetrics: c.InferMetrics, Output: env.Stderr,
+		InferHTTP: c.InferHTTP, InferGRPC: c.InferGRPC, InferMetrics: c.InferMetrics,
+	}
+	if c.Onnxruntime != "" {
+		cfg.Library = c.Onnxruntime
 	}
 	return cfg, nil
 }

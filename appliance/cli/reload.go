@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"reflect"
 	"time"
 
 	"github.com/vedette/vedette/appliance"
+	"github.com/vedette/vedette/appliance/support"
 	"github.com/vedette/vedette/internal/repeats"
 	"github.com/vedette/vedette/internal/sdnotify"
 )
@@ -20,7 +22,8 @@ func keepServing(ctx context.Context, env *Env, g *grammar, config func(*grammar
 	level := new(slog.LevelVar)
 	level.Set(g.LogLevel)
 	// What repeats is counted: a camera that is refused must not fill the journal.
-	logger := slog.New(repeats.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}), 10*time.Second))
+	var log support.Log
+	logger := slog.New(repeats.New(slog.NewTextHandler(io.MultiWriter(env.Stderr, &log), &slog.HandlerOptions{Level: level}), 10*time.Second))
 	cfg, err := config(g)
 	if err != nil {
 		return err
@@ -32,7 +35,12 @@ func keepServing(ctx context.Context, env *Env, g *grammar, config func(*grammar
 	var last *appliance.Config // what ran before a change
 	for {
 		run := cfg
-		run.Logger = logger
+		run.Logger, run.Log = logger, log.Bytes
+		if cfg.Sidecars != nil {
+			kids := *cfg.Sidecars
+			kids.Output = io.MultiWriter(env.Stderr, &log)
+			run.Sidecars = &kids
+		}
 		inner, stop := context.WithCancel(ctx)
 		started, ended := time.Now(), make(chan error, 1)
 		go func() { ended <- appliance.New(run).Run(inner) }()

@@ -121,6 +121,9 @@ type inferenceLink struct {
 	logger                       *slog.Logger
 	opened                       func(*session)
 	closed                       func(error)
+	// alive is called whenever the session answers, which it is asked to in pauses of ask.
+	alive func()
+	ask   time.Duration
 	// silent is called when the sidecar takes connections and answers nothing for as long as patience.
 	silent   func(reason string)
 	patience time.Duration
@@ -154,8 +157,22 @@ func (l *inferenceLink) once(ctx context.Context, client inference.GRPCInference
 	defer stop()
 	l.opened(s)
 	l.logger.Info("inference connected")
+	var asking sync.WaitGroup
+	asking.Go(func() { l.pulse(sessionCtx, client) })
 	_, _ = pulse.Read(make([]byte, 1))
+	cancel(errInferenceGone)
+	asking.Wait()
 	return errInferenceGone
+}
+
+// pulse asks whether the sidecar answers, and notes it, until ctx ends. While it is stopped, one question waits.
+func (l *inferenceLink) pulse(ctx context.Context, client inference.GRPCInferenceServiceClient) {
+	for ctx.Err() == nil {
+		if _, err := client.ServerLive(ctx, &inference.ServerLiveRequest{}); err == nil {
+			l.alive()
+		}
+		pause(ctx, l.ask)
+	}
 }
 
 // pause waits, or returns at once when ctx ends.
@@ -268,6 +285,9 @@ func (s *session) model(ctx context.Context, name string) (*model, error) {
 // errModelNotReady says that a pipeline's model is missing or did not load.
 var errModelNotReady = errors.New("model is not ready")
 
+// errModelLoading says that a pipeline's model is being loaded.
+var errModelLoading = fmt.Errorf("%w: it is still being loaded", errModelNotReady)
+
 // errModelUnsuitable says that a model is no pipeline.
 var errModelUnsuitable = errors.New("model is no pipeline")
 
@@ -300,7 +320,7 @@ func (s *session) notReady(ctx context.Context, name string, err error) error {
 		}
 	}
 	if text.Len() == 0 {
-		return fmt.Errorf("%w: %q is still being loaded", errModelNotReady, name)
+		return fmt.Errorf("%w (%q)", errModelLoading, name)
 	}
 	return fmt.Errorf("%w: %q: %s", errModelNotReady, name, text.String())
 }

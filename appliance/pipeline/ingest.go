@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -18,6 +19,17 @@ var ErrIngestGone = ingestclient.ErrDisconnected
 
 // ErrUpgrading says that the ingest sidecar speaks another version of the contract.
 var ErrUpgrading = errors.New("the ingest sidecar is of another version: an upgrade is under way, or only one of the two was replaced")
+
+// ErrSilent says that a sidecar is connected and does not answer: it is stopped, or stuck.
+var ErrSilent = errors.New("no answer")
+
+// silent is the fault of a sidecar that has said nothing for d; nil when that is not long.
+func (p *Pipeline) silent(d time.Duration) error {
+	if d < p.cfg.Silence {
+		return nil
+	}
+	return fmt.Errorf("%w for %d s: the process is stopped, or stuck", ErrSilent, int(d.Seconds()))
+}
 
 // ingestLink is what the pipeline does with what the ingest sidecar says.
 type ingestLink struct {
@@ -62,11 +74,45 @@ func (l *ingestLink) cameras() {
 	l.client.SetCameras(set)
 }
 
-// fault returns why there is no connection, or nil.
+// fault returns why there is no connection, or no answer, or nil.
 func (l *ingestLink) fault() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err
+	if l.err != nil {
+		return l.err
+	}
+	return l.p.silent(l.client.Silent())
+}
+
+// listen tells the observer when the sidecar falls silent, and when it is heard again, until ctx ends. One that stays silent
+// is started anew, where this program runs it.
+func (l *ingestLink) listen(ctx context.Context) error {
+	tick := time.NewTicker(l.p.cfg.Silence / 6)
+	defer tick.Stop()
+	was := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		d := l.client.Silent()
+		is := d >= l.p.cfg.Silence
+		if restart := l.p.cfg.RestartIngest; restart != nil && d >= 5*l.p.cfg.Silence {
+			restart(l.p.silent(d).Error())
+		}
+		if is == was {
+			continue
+		}
+		was = is
+		if is {
+			l.p.cfg.Logger.Warn("the ingest sidecar does not answer", slog.Duration("for", d))
+			l.p.cfg.Observer.Silent()
+		} else if l.fault() == nil {
+			l.p.cfg.Logger.Info("the ingest sidecar answers again")
+			l.p.cfg.Observer.Online()
+		}
+	}
 }
 
 // state follows the connection. When it ends, every stream epoch ends with it.

@@ -342,6 +342,9 @@ func monotonic() int64 {
 // later remembers why no sequence could be opened and when to try again.
 func (l *lane) later(err error) {
 	l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff)
+	if errors.Is(err, errModelLoading) { // that ends by itself, and soon
+		l.backoff = minBackoff
+	}
 	l.retryAt = l.p.cfg.Now().Add(l.backoff)
 	if l.state.Message != err.Error() {
 		l.logger.Warn("analysis stands still", slog.Any("err", err))

@@ -181,6 +181,7 @@ type inferPeer struct {
 	missing bool           // the pipeline is not ready
 	ended   map[int64]bool // sequences that got their END
 	loaded  []string       // models that were loaded anew
+	stall   chan struct{}  // while open, nothing is answered
 }
 
 type inferRequest struct {
@@ -265,7 +266,16 @@ func (p *inferPeer) serveOrders(conn *net.UnixConn) {
 	}
 }
 
-func (p *inferPeer) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
+func (p *inferPeer) ServerLive(ctx context.Context, _ *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
+	p.mu.Lock()
+	stall := p.stall
+	p.mu.Unlock()
+	if stall != nil {
+		select {
+		case <-stall:
+		case <-ctx.Done():
+		}
+	}
 	return &inference.ServerLiveResponse{Live: true}, nil
 }
 

@@ -45,9 +45,15 @@ type Config struct {
 	Retry time.Duration
 	// AnswerTimeout is how long inference may take for a frame; 0: 5 s.
 	AnswerTimeout time.Duration
+	// Silence is how long a sidecar may say nothing before it is taken for stopped; 0: 3 s. Ingest says something every
+	// second, inference is asked three times as often as this.
+	Silence time.Duration
 	// RestartInference starts the inference sidecar anew, as the last step when it does not answer; nil: it is asked to
 	// end, and whoever runs it starts it again.
 	RestartInference func(reason string)
+	// RestartIngest starts the ingest sidecar anew when it has said nothing for five times Silence; nil: whoever runs it
+	// watches it.
+	RestartIngest func(reason string)
 	// Balance is how often the load is looked at; 0: 1 s.
 	Balance time.Duration
 	// Ladder says how the box acts when there is more to analyse than it can.
@@ -75,6 +81,9 @@ type Observer interface {
 	Upgrading()
 	// Offline says that the ingest sidecar is gone, and with it what was known of streams.
 	Offline()
+	// Silent says that the ingest sidecar is connected and does not answer: what is known of streams is old. Online or
+	// Offline ends it.
+	Silent()
 	// Analysis says what a camera's lane does. The observer must not change a.Drops.
 	Analysis(camera string, a Analysis)
 }
@@ -163,6 +172,7 @@ type Pipeline struct {
 	session   *session // nil: inference is not there
 	changed   chan struct{}
 	inferErr  error                         // why it is not
+	inferred  time.Time                     // when the session last answered
 	counters  map[string]*ingestv1.Counters // by camera
 	turns     map[string]*turns             // by pipeline
 	load      Load
@@ -194,6 +204,9 @@ func New(cfg Config) *Pipeline {
 	}
 	if cfg.AnswerTimeout <= 0 {
 		cfg.AnswerTimeout = 5 * time.Second
+	}
+	if cfg.Silence <= 0 {
+		cfg.Silence = 3 * time.Second
 	}
 	if cfg.Balance <= 0 {
 		cfg.Balance = time.Second
@@ -229,10 +242,11 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	inference := &inferenceLink{
 		socket: p.cfg.InferSocket, doorSocket: p.cfg.InferDoor, modelDir: p.cfg.Models, retry: p.cfg.Retry, logger: p.cfg.Logger,
 		opened: func(s *session) { p.setSession(s, nil) }, closed: func(err error) { p.setSession(nil, err) },
-		silent: p.restartInference, patience: p.cfg.AnswerTimeout,
+		alive: p.alive, ask: p.cfg.Silence / 3, silent: p.restartInference, patience: p.cfg.AnswerTimeout,
 	}
 	g.Go(func() error { return inference.serve(linkCtx) })
 	g.Go(func() error { return p.ingest.client.Run(linkCtx) })
+	g.Go(func() error { return p.ingest.listen(linkCtx) })
 	g.Go(func() error { return p.measure(ctx) })
 	g.Go(func() error { return p.balance(ctx) })
 	g.Go(func() error {
@@ -314,7 +328,7 @@ func (p *Pipeline) setSession(s *session, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	had := p.session != nil
-	p.session, p.inferErr = s, err
+	p.session, p.inferErr, p.inferred = s, err, time.Now()
 	if s != nil || had {
 		close(p.changed)
 		p.changed = make(chan struct{})
@@ -345,7 +359,17 @@ func (p *Pipeline) inferenceState() (reason, message string) {
 func (p *Pipeline) Inference() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.inferErr
+	if p.inferErr != nil {
+		return p.inferErr
+	}
+	return p.silent(time.Since(p.inferred))
+}
+
+// alive notes that the inference sidecar answers.
+func (p *Pipeline) alive() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inferred = time.Now()
 }
 
 // Ingest returns nil when the ingest sidecar answers, and otherwise why it does not.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ type box struct {
 	ingest *ingestPeer
 	infer  *inferPeer
 	stop   func()
+	silent atomic.Bool // so the pipeline says of ingest
 
 	mu       sync.Mutex
 	analysis map[string]pipeline.Analysis
@@ -39,8 +41,9 @@ type box struct {
 }
 
 func (b *box) Stream(string, *ingestv1.CameraStatus, *ingestv1.Counters) {}
-func (b *box) Online()                                                   {}
+func (b *box) Online()                                                   { b.silent.Store(false) }
 func (b *box) Upgrading()                                                {}
+func (b *box) Silent()                                                   { b.silent.Store(true) }
 func (b *box) Offline()                                                  {}
 
 func (b *box) Analysis(camera string, a pipeline.Analysis) {

@@ -79,7 +79,15 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 	}
 	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	p.cli("support-bundle", bundle)
-	shown["the support bundle"] = unzipped(t, bundle)
+	archive, err := os.ReadFile(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown["the support bundle"] = unzipped(t, archive)
+	if archive, err = p.text("/v1/system/support-bundle.tar.gz"); err != nil {
+		t.Fatal(err)
+	}
+	shown["the support bundle by the API"] = unzipped(t, archive)
 	for _, pid := range []int{p.cmd.Process.Pid, p.child("vedette-ingest"), p.child("vedette-infer")} {
 		for _, file := range []string{"cmdline", "environ"} {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
@@ -94,7 +102,7 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 	}
 	shown["the logs"] = p.output()
 	files := 0
-	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -116,12 +124,8 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 	t.Logf("%d secrets were looked for in %d places, %d of them files", len(secrets), len(shown), files)
 }
 
-func unzipped(t *testing.T, path string) string {
+func unzipped(t *testing.T, b []byte) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -87,6 +88,9 @@ type Client struct {
 	frames  map[string]*ingestv1.WatchFrames
 	units   map[string]*ingestv1.WatchAccessUnits
 	changed chan struct{} // closed and replaced when link changes
+
+	// heard is when the sidecar last said something, of those that say that they live; 0: none is connected.
+	heard atomic.Int64
 }
 
 // New connects nothing.
@@ -139,6 +143,7 @@ func (c *Client) session(ctx context.Context) error {
 	defer stop()
 	err = c.talk(l)
 	_ = l.msg.Close()
+	c.heard.Store(0)
 	c.attach(nil)
 	l.end()
 	c.tell(Disconnected, nil, err)
@@ -184,6 +189,9 @@ func (c *Client) talk(l *link) error {
 		if err := proto.Unmarshal(payload, m); err != nil {
 			closeAll(files)
 			return fmt.Errorf("message from the ingest sidecar: %w", err)
+		}
+		if m.GetAlive() != nil || c.heard.Load() != 0 {
+			c.heard.Store(int64(ingest.Now().Mono))
 		}
 		if h := m.GetHello(); h != nil {
 			closeAll(files)
@@ -335,6 +343,14 @@ func (c *Client) Probe(ctx context.Context, m *ingestv1.GetProbe) (*ingestv1.Pro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// Silent is how long the sidecar has said nothing; 0 while there is no connection, or it has yet to say that it lives.
+func (c *Client) Silent() time.Duration {
+	if at := c.heard.Load(); at != 0 {
+		return ingest.Now().Mono - time.Duration(at)
+	}
+	return 0
 }
 
 // WaitConnected returns when the sidecar is connected, or with ctx's error.

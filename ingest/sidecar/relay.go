@@ -231,7 +231,7 @@ func (r *relay) receive(msg *unixmsg.Conn) bool {
 		return false
 	}
 	switch t := m.GetMessage().(type) {
-	case *ingestv1.FromIngest_Hello, *ingestv1.FromIngest_CameraStatus, *ingestv1.FromIngest_Counters, *ingestv1.FromIngest_ClockStep:
+	case *ingestv1.FromIngest_Hello, *ingestv1.FromIngest_CameraStatus, *ingestv1.FromIngest_Counters, *ingestv1.FromIngest_ClockStep, *ingestv1.FromIngest_Alive:
 		return true
 	case *ingestv1.FromIngest_SlotsOpened:
 		r.open(t.SlotsOpened.GetStreamEpoch())

@@ -262,7 +262,7 @@ func listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// tick ends leases that are over and sends counters.
+// tick ends leases that are over, sends counters and says that the sidecar lives.
 func (s *Sidecar) tick(ctx context.Context) {
 	s.ticked.Store(int64(ingest.Now().Mono))
 	leases := time.NewTicker(50 * time.Millisecond)
@@ -282,6 +282,7 @@ func (s *Sidecar) tick(ctx context.Context) {
 				}
 			}
 		case <-counters.C:
+			s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Alive{Alive: &ingestv1.Alive{}}})
 			for _, e := range s.entries() {
 				if n := e.counters(); n != nil {
 					s.tell(e, &ingestv1.FromIngest{Message: &ingestv1.FromIngest_Counters{Counters: n}})

@@ -35,12 +35,13 @@ export async function until(what, ask, seconds = 60) {
   }
 }
 
-export async function startAppliance() {
+/** startAppliance runs an appliance with these arguments; with the demonstration it waits for the first tracks. */
+export async function startAppliance(extra = ["--demo"]) {
   const data = await mkdtemp(path.join(tmpdir(), "vedette-web-"));
   const ports = {};
   for (const p of ["http", "grpc", "infer-http", "infer-grpc", "infer-metrics"]) ports[p] = await freePort();
   const flags = Object.entries(ports).map(([name, port]) => `--${name}=127.0.0.1:${port}`);
-  const child = spawn(path.join(root, "bin/vedette"), ["run", "--demo", "--data-dir", data, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(path.join(root, "bin/vedette"), ["run", ...extra, "--data-dir", data, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
   let log = "";
   for (const s of [child.stdout, child.stderr]) s.on("data", (d) => (log = (log + d).slice(-40000)));
   const url = `http://127.0.0.1:${ports.http}`;
@@ -54,8 +55,9 @@ export async function startAppliance() {
     await rm(data, { recursive: true, force: true });
   };
   try {
-    await until("the first tracks", async () => {
+    await until(extra.length ? "the first tracks" : "its health", async () => {
       if (child.exitCode !== null) throw new Error(`vedette ended with ${child.exitCode}`);
+      if (!extra.length) return (await fetch(`${url}/healthz`)).ok;
       const answer = await fetch(`${url}/v1/tracks?page_size=1`);
       return answer.ok && (await answer.json()).tracks?.length > 0;
     });

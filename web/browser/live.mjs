@@ -18,7 +18,7 @@ export const fmp4 = (page, camera, pictures) => page.evaluate(async ([camera, pi
   try {
     return await new Promise((done, fail) => {
       const seen = [];
-      setTimeout(() => fail(new Error(`only ${seen.length} pictures within 30 s; ${captures.size} came; error ${video.error?.message}`)), 30000);
+      setTimeout(() => fail(new Error(`only ${seen.length} pictures within 60 s; ${captures.size} came; error ${video.error?.message}`)), 60000);
       ws.onclose = (e) => fail(new Error(`closed: ${e.code} ${e.reason}`));
       ws.onmessage = ({ data }) => {
         if (typeof data === "string") {
@@ -83,7 +83,7 @@ export const whep = (page, camera, pictures) => page.evaluate(async ([camera, pi
     await peer.setRemoteDescription({ type: "answer", sdp: await answer.text() });
     return await new Promise((done, fail) => {
       const seen = [];
-      setTimeout(() => fail(new Error(`only ${seen.length} pictures within 30 s; ${peer.connectionState} ${trouble}; ${captures.size} captures`)), 30000);
+      setTimeout(() => fail(new Error(`only ${seen.length} pictures within 60 s; ${peer.connectionState} ${trouble}; ${captures.size} captures`)), 60000);
       const next = (_, shown) => {
         seen.push({ capture: captures.get(shown.rtpTimestamp), width: shown.width, height: shown.height, now: Date.now() });
         if (seen.length < pictures) video.requestVideoFrameCallback(next);

@@ -2,7 +2,7 @@
 // test-artifacts/. The last line counts.
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir, readdir, readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -48,6 +48,17 @@ async function accessible(page) {
   const { violations } = await page.evaluate(() => globalThis.axe.run());
   const serious = violations.filter((v) => v.impact === "serious" || v.impact === "critical");
   expect(serious.length === 0, serious.map((v) => `${v.id}: ${v.help} (${v.nodes.map((n) => n.target).join(", ")})`).join("; "));
+}
+
+/** focusable expects that the keyboard reaches whatever can be pressed or filled in, and that it shows where it is. */
+async function focusable(page, name) {
+  await page.keyboard.press("Tab"); // from here on the browser shows the focus
+  const bad = await page.evaluate(() => [...document.querySelectorAll("main :is(a[href], button, input, select, textarea, summary, [role=button])")].filter((e) => e.checkVisibility() && !e.disabled).filter((e) => {
+    e.focus({ preventScroll: true });
+    const s = getComputedStyle(e);
+    return document.activeElement !== e || e.tabIndex < 0 || (s.outlineStyle === "none" && !e.matches("[role=button]"));
+  }).map((e) => e.outerHTML.slice(0, 120)));
+  expect(bad.length === 0, `${name}: the keyboard does not reach, or does not show, ${bad.join("; ")}`);
 }
 
 /** truth is what the demo clip shows: by frame, the boxes (0 to 1) of the objects that count. */
@@ -97,7 +108,7 @@ try {
     p.on("pageerror", (e) => faults.push(e.message));
     // A refused token, a camera's refusal, a video session that ended before its page said goodbye and video of a camera that
     // is just switched off are faults of the browser's console, and parts of the checks.
-    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/whep\/[A-Z0-9]+$|\/live\/(cellar|h265)|\/v1\/(users|auditEntries|backups|sinks)/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
+    p.on("console", (m) => m.type() === "error" && !/\/session$|:probe$|\/whep\/[A-Z0-9]+$|\/live\/(cellar|street|h265)|\/v1\/sinks\?/.test(m.location().url) && faults.push(`${m.text()} ${m.location().url}`));
     p.on("request", (r) => !r.url().startsWith(appliance.url) && !/^(blob|data):/.test(r.url()) && foreign.push(r.url()));
   };
   watch(page);
@@ -105,6 +116,14 @@ try {
     if (r.url().includes("/live") || r.url().includes("/v1/")) return;
     transferred += Number(r.headers()["content-length"] ?? (await r.body().catch(() => [])).length);
   });
+  /** sidecar is the process of one of the appliance's sidecars. */
+  const sidecar = async (name) => {
+    const all = (await readdir(`/proc/${appliance.child.pid}/task`)).map((t) => readFile(`/proc/${appliance.child.pid}/task/${t}/children`, "utf8").catch(() => ""));
+    for (const pid of (await Promise.all(all)).join(" ").split(/\s+/).filter(Boolean)) {
+      if ((await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).split("\0")[0].endsWith(`/${name}`)) return Number(pid);
+    }
+    throw new Error(`${name} does not run`);
+  };
   const adminToken = async () => (await readFile(path.join(appliance.data, "admin.token"), "utf8")).trim();
   const open = async (hash, ready, p = page) => {
     await p.goto(`${appliance.url}/${hash}`);
@@ -305,20 +324,18 @@ try {
     const corner = phone.locator('[role=button][aria-label^="Corner 1 of 3"]');
     await corner.waitFor(patience);
     await corner.scrollIntoViewIfNeeded();
-    // The page moves until the picture has its shape.
-    let from = { x: 0, y: 0 };
-    await until("the corner to stand still", async () => {
-      const before = from;
-      from = await corner.boundingBox();
-      return from && before.x === from.x && before.y === from.y;
-    });
-    const [x, y] = [from.x + from.width / 2, from.y + from.height / 2];
     const session = await touch.newCDPSession(phone);
     const finger = (type, points) => session.send("Input.dispatchTouchEvent", { type, touchPoints: points });
-    await finger("touchStart", [{ x: x + 8, y: y + 8 }]);
-    await finger("touchMove", [{ x: x - 40, y }]);
-    await finger("touchMove", [{ x: x - 80, y }]);
-    await finger("touchEnd", []);
+    // The page moves until the picture has its shape: a finger that met nothing is set down again.
+    await until("the corner to follow the finger", async () => {
+      const from = await corner.boundingBox();
+      const [x, y] = [from.x + from.width / 2, from.y + from.height / 2];
+      await finger("touchStart", [{ x: x + 8, y: y + 8 }]);
+      await finger("touchMove", [{ x: x - 40, y }]);
+      await finger("touchMove", [{ x: x - 80, y }]);
+      await finger("touchEnd", []);
+      return parseInt(/: (\d+) % from the left/.exec(await corner.getAttribute("aria-label"))[1], 10) < 40;
+    });
     await phone.getByRole("button", { name: "Save", exact: true }).tap();
     await until("the corner to be stored where the finger left it", async () => (await (await fetch(`${appliance.url}/v1/cameras/street/zones/zone-1`)).json()).polygon[0].x < 0.4, 60);
     await shot(phone, "zones-phone");
@@ -447,8 +464,74 @@ try {
     await ann.locator(".tile[data-camera=street] .badge.bad0").waitFor(patience);
     await open("#/settings", ".panel", ann);
     await ann.locator("p", { hasText: "Signed in as ann" }).waitFor(patience);
-    await ann.locator("td", { hasText: "is for admins" }).first().waitFor(patience);
+    await ann.locator(".needs", { hasText: "Sign in as an admin" }).waitFor(patience);
+    // What the box would refuse is not offered.
+    const forbidden = /^(Disable|Enable|Remove|Change|Add|Save|Draw|Delete|Unload|Load|Reload|Back up|Probe|Check again|Download a support)/;
+    for (const [hash, name, ready] of [["#/", "live", ".tile .badge.bad0"], ["#/zones/street", "zones", ".shapes .pick"], ...screens.filter(([, n]) => !n.startsWith("zones") && !["counts", "add-camera", "models", "system"].includes(n)),
+      ["#/counts/street", "counts", ".uplot"], ["#/edit/street", "edit", ".needs"], ["#/add", "add-camera", ".needs"], ["#/models", "models", "td.empty"], ["#/system", "system", ".uplot"]]) {
+      await open(hash, ready, ann);
+      if (name === "zones") await ann.locator(".shapes .pick").first().click();
+      const offered = (await ann.locator("main").locator("button, a").evaluateAll((all) => all.filter((e) => e.checkVisibility()).map((e) => e.textContent.trim())));
+      expect(!offered.some((t) => forbidden.test(t)), `${name} offers a viewer of one camera ${offered.filter((t) => forbidden.test(t)).join(", ")}`);
+      expect(await ann.locator("form :enabled:is(input, select, textarea)").count() === 0 || ["tracks", "events", "settings"].includes(name), `${name} lets a viewer fill in a form`);
+      await accessible(ann);
+      await shot(ann, `viewer-${name}`);
+    }
     await other.close();
+  });
+  await check("the checklist says what the box needs, and a support bundle is downloaded", async () => {
+    await open("#/system", "tr[data-check=disk]");
+    await page.locator("tr[data-check=clock]").waitFor(patience);
+    const [got] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Download a support bundle" }).click()]);
+    const bundle = gunzipSync(await readFile(await got.path())).toString("latin1");
+    for (const part of ["doctor.json", "system.json", "cameras.json", "metrics.txt", "log.txt"]) expect(bundle.includes(`vedette-support/${part}`), `${part} is missing`);
+    expect(bundle.includes("vedette_doctor_severity") && bundle.includes("child started"), "metrics or log are empty");
+    expect(!bundle.includes("p@ss") && !bundle.includes("p%40ss"), "a password is in the bundle");
+    const refused = await fetch(`${appliance.url}/v1/system/support-bundle.tar.gz`);
+    expect(refused.status === 403, `a visitor gets ${refused.status}`);
+  });
+  await check("a backup is made, says how to go back to it, and is deleted", async () => {
+    await open("#/settings", ".panel");
+    await page.getByRole("button", { name: "Back up now" }).click();
+    await page.locator("tr[data-backup]").waitFor(patience);
+    await page.getByRole("button", { name: /^How to go back to backup/ }).click();
+    await page.locator("pre", { hasText: "vedette restore" }).waitFor(patience);
+    await accessible(page);
+    await shot(page, "settings-backup");
+    page.once("dialog", (d) => d.accept());
+    await page.getByRole("button", { name: /^Delete backup/ }).click();
+    await page.locator("tr[data-backup]").waitFor({ state: "detached", ...patience });
+  });
+  await check("a sidecar that is stopped is not shown as ready, nor its cameras as live; when it goes on, all is well again", async () => {
+    await open("#/", ".tile .badge.bad0");
+    for (const [name, badge] of [["vedette-infer", null], ["vedette-ingest", "offline"]]) {
+      const pid = await sidecar(name);
+      process.kill(pid, "SIGSTOP");
+      try {
+        await page.locator("#truth.bad2", { hasText: new RegExp(`${name} is not ready: no answer for \\d+ s`) }).waitFor(patience);
+        if (badge) await page.locator(".tile[data-camera=street] .badge.bad2", { hasText: badge }).waitFor(patience);
+        await shot(page, `stopped-${name}`);
+      } finally {
+        process.kill(pid, "SIGCONT");
+      }
+      await page.locator("#truth", { hasText: "not ready" }).waitFor({ state: "detached", ...patience });
+      await page.locator(".tile[data-camera=street] .badge.bad0", { hasText: "live" }).waitFor(patience);
+      await drawn(page, 2);
+    }
+  });
+  await check("an inference sidecar that is killed comes back, and boxes with it", async () => {
+    await open("#/", ".tile .badge.bad0");
+    await drawn(page, 2);
+    const pid = await sidecar("vedette-infer");
+    process.kill(pid, "SIGKILL");
+    const began = Date.now();
+    await until("another process", async () => (await sidecar("vedette-infer")) !== pid);
+    await until("a track that began after it", async () => {
+      const { tracks = [] } = await (await fetch(`${appliance.url}/v1/tracks?page_size=1`)).json();
+      return Date.parse(tracks[0]?.startTime) > began;
+    });
+    console.log(`   the first track after ${((Date.now() - began) / 1000).toFixed(1)} s`);
+    await drawn(page, 2);
   });
   await check("a sink that does not get through says so, is mended, delivers, is paused and removed", async () => {
     const events = [];
@@ -576,12 +659,34 @@ try {
         const wide = await p.evaluate(() => document.documentElement.scrollWidth);
         expect(wide <= width, `${name} is ${wide} px wide on a screen of ${width}`);
         if (["live", "camera", "zones"].includes(name)) await p.waitForFunction(() => document.querySelector(".picture canvas").style.aspectRatio !== "", null, patience);
-        if (width === 390) {
-          if (["live", "camera", "zones", "settings"].includes(name)) await accessible(p);
-          await shot(p, `${name}-phone`);
-        } else if (["live", "camera"].includes(name)) await shot(p, `${name}-1024`);
+        await accessible(p);
+        await focusable(p, name);
+        await shot(p, `${name}-${width === 390 ? "phone" : "1024"}`);
       }
       await small.close();
+    }
+  });
+  await check("a box without cameras says what to do on every screen", async () => {
+    const empty = await startAppliance([]);
+    try {
+      const fresh = await browser.newContext({ viewport: { width: 1024, height: 768 }, colorScheme: "light" });
+      fresh.setDefaultTimeout(patience.timeout);
+      const p = await fresh.newPage();
+      p.on("pageerror", (e) => faults.push(e.message));
+      await p.goto(`${empty.url}/`);
+      await p.getByLabel("Token").fill((await readFile(path.join(empty.data, "admin.token"), "utf8")).trim());
+      await p.getByRole("button", { name: "Use the token" }).click();
+      await p.locator(".welcome", { hasText: "No camera yet" }).waitFor(patience);
+      for (const [hash, name, ready] of [["#/", "live", ".welcome .button"], ["#/tracks", "tracks", ".empty"], ["#/events", "events", ".empty"], ["#/counts", "counts", ".welcome .button"], ["#/cameras", "cameras", ".welcome .button"],
+        ["#/models", "models", "tr[data-model]"], ["#/system", "system", "tr[data-check]"], ["#/settings", "settings", "td.empty"]]) {
+        await p.goto(`${empty.url}/${hash}`);
+        await p.locator(ready).first().waitFor(patience);
+        await accessible(p);
+        await shot(p, `empty-${name}`);
+      }
+      await fresh.close();
+    } finally {
+      await empty.stop();
     }
   });
   await check("with sixty-four cameras the page draws as often as an empty one: 0.8 at least", async () => {
@@ -607,6 +712,17 @@ try {
     } finally {
       await wall.stop();
     }
+  });
+  await check("an appliance that is stopped says nothing, and nothing is shown as live", async () => {
+    await open("#/", ".tile .badge.bad0");
+    appliance.child.kill("SIGSTOP");
+    try {
+      await page.locator("#truth.bad2", { hasText: /has not answered for \d/ }).waitFor(patience);
+      await page.locator(".tile .badge", { hasText: "not known" }).waitFor(patience);
+    } finally {
+      appliance.child.kill("SIGCONT");
+    }
+    await page.locator(".tile .badge.bad0", { hasText: "live" }).waitFor(patience);
   });
   await check("when the appliance is gone the page says so, and shows nothing as live", async () => {
     await open("#/", ".tile .badge.bad0");

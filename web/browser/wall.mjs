@@ -31,6 +31,7 @@ export async function multiply(url, events, camera, n) {
   // Only the newest second is told again and again, with its times moved: the snapshot comes first, once.
   const cameras = events.filter((e) => e.text.startsWith("event: cameras") && e.text.includes('"change"')).slice(-1);
   const frames = events.filter((e) => e.text.startsWith("event: analytics") && e.text.includes('"frame"'));
+  const session = events.filter((e) => e.text.includes("event: session")).slice(-1);
   const system = events.filter((e) => e.text.startsWith("event: system")).slice(-1);
   const now = (text) => text.replace(/"(captureTime|receiveTime|serverTime|lastFrameTime)":"[^"]*"/g, (_, k) => `"${k}":"${new Date().toISOString()}"`);
   const timers = new Set();
@@ -56,6 +57,7 @@ export async function multiply(url, events, camera, n) {
     }
     if (req.url.startsWith("/live")) {
       res.writeHead(200, { "Content-Type": "text/event-stream" });
+      for (const e of session) res.write(e.text);
       for (const e of system) res.write(now(e.text));
       for (const name of names) for (const e of cameras) res.write(under(now(e.text), name));
       res.write('event: cameras\ndata: {"synced":{}}\n\n');

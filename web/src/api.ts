@@ -139,6 +139,9 @@ export interface System {
   processes?: { name: string; state?: string; reason?: string; message?: string; restarts?: string }[];
 }
 
+/** Who looks, and what they may do. */
+export interface Session { user?: string; role?: string; cameras?: string[]; expireTime?: string }
+
 export interface Sink {
   name: string;
   etag?: string;
@@ -159,6 +162,9 @@ export interface Timing {
   stages?: { stage: string; p50?: string; p99?: string; max?: string; frames?: number }[];
   total?: { p50?: string; p99?: string; max?: string; frames?: number };
 }
+
+/** What the doctor found. */
+export interface Finding { check?: string; severity?: string; message?: string; advice?: string }
 
 /** What the box can analyse, measured on itself. */
 export interface Capacity { measured?: boolean; used?: number; limit?: number; cameraCost?: number; camerasLeft?: number; summary?: string }

@@ -5,6 +5,7 @@ import { clockTime, el, explained, fill, gently, lastPart, millis, ms, noCamera,
 import { note } from "./notes";
 import { showState, stateOf } from "./overview";
 import { Plot } from "./plot";
+import { may, needs } from "./rights";
 import { live } from "./state";
 import { ageAlarm, ageWarning, CameraView } from "./view";
 import { loadRules } from "./zones";
@@ -31,6 +32,10 @@ export function fixFor(c: Camera): { href: string; label: string } | undefined {
     default: return undefined;
   }
 }
+
+/** fixLink leads there whoever may mend it; others are told who may. */
+export const fixLink = (fix: { href: string; label: string }, style = ""): HTMLElement =>
+  may("admin") ? el("a", { class: style, href: fix.href }, fix.label) : el("small", { class: "why" }, "An admin can fix this.");
 
 /** Waterfall shows the stages of a picture one after the other, each as long as it takes. */
 class Waterfall {
@@ -153,8 +158,8 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     const key = `${String(enabled)}${String(!!s.nextRetryTime)}${fix?.href ?? ""}`;
     if (key !== buttonsFor) {
       buttonsFor = key;
-      fill(buttons, fix ? el("a", { class: "button main", href: fix.href }, fix.label) : null, act(enabled ? "Disable" : "Enable", enabled ? "disable" : "enable"), enabled && s.nextRetryTime ? act("Try now", "enable", "tried now") : null,
-        c.source?.passwordSet ? null : el("button", { onclick: () => void probe() }, "Probe"), el("a", { class: "button", href: `#/edit/${id}` }, "Change"), el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("a", { class: "button", href: `#/counts/${id}` }, "Counts"));
+      fill(buttons, fix ? fixLink(fix, "button main") : null, may("operator") ? act(enabled ? "Disable" : "Enable", enabled ? "disable" : "enable") : null, enabled && s.nextRetryTime && may("operator") ? act("Try now", "enable", "tried now") : null,
+        c.source?.passwordSet || !may("admin", true) ? null : el("button", { onclick: () => void probe() }, "Probe"), may("admin") ? el("a", { class: "button", href: `#/edit/${id}` }, "Change") : null, el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("a", { class: "button", href: `#/counts/${id}` }, "Counts"), may("admin") ? null : needs("admin", may("operator") ? "change it" : "change it, or as an operator to switch it on and off"));
     }
     const causes = Object.entries(s.drops ?? {}).filter(([, n]) => Number(n) > 0).sort((a, b) => Number(b[1]) - Number(a[1]));
     fill(drops, ...(causes.length ? causes.map(([cause, n]) => el("tr", {}, el("td", {}, cause.replaceAll("_", " ")), el("td", {}, n), el("td", {}, dropWords[cause] ?? ""))) : [nothing(3, "None: every picture was analysed.")]));

@@ -1,10 +1,11 @@
 // Adding, changing and removing cameras.
 
 import { ask, type Camera, type Capacity, Refusal } from "./api";
-import { fixFor } from "./camera";
+import { fixFor, fixLink } from "./camera";
 import { el, fill, lastPart, noCamera, nothing, seconds, span, table, text } from "./dom";
 import { note } from "./notes";
-import { stateOf } from "./overview";
+import { noCameras, stateOf } from "./overview";
+import { may, needs } from "./rights";
 import { live } from "./state";
 
 /** takeApart moves user and password out of a pasted address; they have fields of their own. */
@@ -37,6 +38,10 @@ function warnings(p: Probe): string[] {
 
 /** cameraForm is for a new camera, or for one that is there. focus names the field to begin at. */
 export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): () => void {
+  if (!may("admin", !camera)) {
+    fill(main, el("div", { class: "panel narrow" }, el("h1", {}, camera ? `Change ${camera.displayName || lastPart(camera.name)}` : "Add a camera"), needs("admin", camera ? "change it" : "add a camera", !camera)));
+    return () => undefined;
+  }
   const id = el("input", { name: "id", pattern: "[a-z][a-z0-9\\-]{0,62}", required: true, value: camera ? lastPart(camera.name) : "", disabled: camera !== undefined, autocomplete: "off", placeholder: "front-door" });
   const title = el("input", { name: "displayName", value: camera?.displayName ?? "", maxlength: 200, autocomplete: "off" });
   const uri = el("input", { name: "uri", required: true, value: camera?.source?.uri ?? "", placeholder: "rtsp://192.0.2.10:554/stream1", autocomplete: "off", spellcheck: "false" });
@@ -156,7 +161,7 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
     el("form", { class: "panel wizard", onsubmit: (e) => { e.preventDefault(); void save(); } },
       el("fieldset", {}, el("legend", {}, "1. Where it is"), camera ? null : el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void discover() }, "Search the network")), camera ? null : el("details", {}, el("summary", {}, "Ask one device only"), field("Device", "Host or host:port of its ONVIF service: a search does not pass routers. Empty: the whole network.", only)), network,
         field("Address", "rtsp:// or rtsps://, best of the camera's substream. User and password in a pasted address move to their fields.", uri), field("User", "", username), field("Password", "Stored encrypted, never shown again.", password), field("Transport", "", transport)),
-      el("fieldset", {}, el("legend", {}, "2. Does it answer?"), el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void probe() }, "Test the connection")), answer, found),
+      el("fieldset", {}, el("legend", {}, "2. Does it answer?"), may("admin", true) ? el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => void probe() }, "Test the connection")) : needs("admin", "test the connection before it is saved", true), answer, found),
       el("fieldset", {}, el("legend", {}, "3. What it is called"),
         field("Name", "1 to 63 of a-z, 0-9 and -, beginning with a letter. It never changes.", id), field("Title", "What people call it.", title), field("Analysed pictures a second", "5 follows people and cars well; 0: every picture.", fps),
         el("details", {}, el("summary", {}, "More"), field("Address of the main stream", "A larger stream of the same camera, for live video, full pictures and clips; analysis uses the address above. Empty: one stream for all.", mainUri), field("Priority", "Which cameras keep their analysis when the box has more to do than it can.", priority), el("label", { class: "check" }, gate, "Analyse only while something moves"), el("label", { class: "check" }, pictures, "Keep the best picture of each track and a picture of each event"),
@@ -202,7 +207,7 @@ export function camerasScreen(main: HTMLElement): () => void {
       note((e as Error).message, true);
     }
   };
-  fill(main, el("h1", {}, "Cameras"), el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/add" }, "Add a camera")),
+  fill(main, el("h1", {}, "Cameras"), may("admin", true) ? el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/add" }, "Add a camera")) : may("admin") ? needs("admin", "add cameras", true) : needs("admin", may("operator") ? "add, change and remove cameras" : "add and change cameras, or as an operator to switch them on and off"),
     table("Cameras", [["Camera", ""], ["Address", "Without credentials"], ["State", ""], ["Analysed", "Pictures a second that went through the pipeline"], ["", ""]], body));
   // A row stays the same element for as long as it says the same, so that its buttons can be pressed.
   let rows = new Map<string, { says: string; row: HTMLElement; fps: HTMLElement }>();
@@ -218,9 +223,9 @@ export function camerasScreen(main: HTMLElement): () => void {
         r = { says, fps, row: el("tr", { "data-camera": id },
           el("td", {}, el("a", { href: `#/camera/${id}` }, c.displayName || id)),
           el("td", { class: "address" }, c.source?.uri ?? ""),
-          el("td", {}, el("span", { class: `badge bad${state.bad}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : ""), fix ? el("a", { href: fix.href }, fix.label) : null), fps,
-          el("td", { class: "buttons" }, el("a", { class: "button", href: `#/edit/${id}`, "aria-label": `Change ${id}` }, "Change"), el("a", { class: "button", href: `#/zones/${id}`, "aria-label": `Zones and lines of ${id}` }, "Zones"),
-            el("button", { onclick: () => void toggle(c), "aria-label": `${off ? "Enable" : "Disable"} ${id}` }, off ? "Enable" : "Disable"), el("button", { onclick: () => void remove(c), "aria-label": `Remove ${id}` }, "Remove"))) };
+          el("td", {}, el("span", { class: `badge bad${state.bad}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : ""), fix ? fixLink(fix) : null), fps,
+          el("td", { class: "buttons" }, may("admin") ? el("a", { class: "button", href: `#/edit/${id}`, "aria-label": `Change ${id}` }, "Change") : null, el("a", { class: "button", href: `#/zones/${id}`, "aria-label": `Zones and lines of ${id}` }, "Zones"),
+            may("operator") ? el("button", { onclick: () => void toggle(c), "aria-label": `${off ? "Enable" : "Disable"} ${id}` }, off ? "Enable" : "Disable") : null, may("admin") ? el("button", { onclick: () => void remove(c), "aria-label": `Remove ${id}` }, "Remove") : null)) };
       }
       text(r.fps, `${(c.status?.analysedFps ?? 0).toFixed(1)} fps`);
       return [c.name, r];
@@ -228,7 +233,7 @@ export function camerasScreen(main: HTMLElement): () => void {
     const list = [...rows.values()].map((r) => r.row);
     if (list.length && list.length === body.childElementCount && list.every((r, i) => r === body.children[i])) return;
     const focused = (document.activeElement as HTMLElement | null)?.getAttribute("aria-label");
-    fill(body, ...(list.length ? list : [nothing(5, "No camera yet. ", el("a", { href: "#/add" }, "Add the first one."))]));
+    fill(body, ...(list.length ? list : [nothing(5, live.synced ? noCameras() : "Asking …")]));
     if (focused) body.querySelector<HTMLElement>(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
   };
   update();

@@ -2,7 +2,9 @@
 
 import { ask, type Count } from "./api";
 import { clockTime, el, fill, lastPart, millis, nothing, table } from "./dom";
+import { noCameras } from "./overview";
 import { Plot } from "./plot";
+import { may, needs } from "./rights";
 import { live } from "./state";
 import { loadRules } from "./zones";
 
@@ -22,10 +24,10 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
   const download = el("a", { class: "button", download: "counts.csv", hidden: true }, "Download as CSV");
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   let drawn: Plot[] = [];
-  fill(main, el("h1", {}, "Counts"),
-    el("div", { class: "filters" }, camera, period, download, el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("span", { class: "meaning" }, `Times in ${zone}`)),
-    fault, plots, el("h2", {}, "In numbers"),
+  const filters = el("div", { class: "filters" }, camera, period, download, el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("span", { class: "meaning" }, `Times in ${zone}`));
+  const numbers = el("section", {}, el("h2", {}, "In numbers"),
     table("Counts", [["From", "Begin of the bucket"], ["Rule", "Line or zone"], ["What", "Direction of a crossing, and the class"], ["Times", "Objects that crossed or entered in the bucket"]], body));
+  fill(main, el("h1", {}, "Counts"), filters, fault, plots, numbers);
 
   const load = async (): Promise<void> => {
     if (!id) return;
@@ -59,7 +61,7 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
       });
       return p.root;
     }));
-    if (!rules.length) fill(plots, el("div", { class: "welcome" }, el("h2", {}, "Nothing is counted on this camera yet"), el("p", {}, "Draw a line where objects pass, or a zone they enter; counting begins with the next picture."), el("a", { class: "button main", href: `#/zones/${id}` }, "Draw a line or zone")));
+    if (!rules.length) fill(plots, el("div", { class: "welcome" }, el("h2", {}, "Nothing is counted on this camera yet"), ...(may("admin") ? [el("p", {}, "Draw a line where objects pass, or a zone they enter; counting begins with the next picture."), el("a", { class: "button main", href: `#/zones/${id}` }, "Draw a line or zone")] : [needs("admin", "draw a line or zone to count at")])));
     const newest = [...counts].reverse();
     fill(body, ...(newest.length ? newest.map((c) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(c.startTime))), el("td", {}, lastPart(c.rule)), el("td", {}, what(c)), el("td", {}, c.count))) : [nothing(4, "Nothing was counted in that time. Choose a longer one, or look whether the rule is where objects pass.")]));
     const rows = [["start", "rule", "type", "direction", "class", "count"], ...counts.map((c) => [c.startTime, c.rule, c.type, c.direction ?? "", c.class ?? "", c.count])];
@@ -70,7 +72,8 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
   const cameras = (): void => {
     const all = [...live.cameras.keys()].map(lastPart).sort();
     if (!id && all[0]) return void location.replace(`#/counts/${all[0]}`);
-    if (!all.length && live.synced) fill(plots, el("div", { class: "welcome" }, el("h2", {}, "No camera yet"), el("a", { class: "button main", href: "#/add" }, "Add the first camera")));
+    filters.hidden = numbers.hidden = !id;
+    if (!all.length && live.synced) fill(plots, noCameras());
     if ([...camera.options].map((o) => o.value).join() !== all.join()) fill(camera, ...all.map((c) => el("option", { value: c, selected: c === id }, live.cameras.get(`cameras/${c}`)?.displayName || c)));
   };
   cameras();

@@ -21,6 +21,8 @@ const reach = 0.015;
 export interface Editor {
   shapes: Shape[];
   selected: number;
+  /** Whoever looks may choose a shape, and change none. */
+  fixed: boolean;
   /** changed is called while something moves, done when a change is complete. */
   changed(): void;
   done(): void;
@@ -97,6 +99,7 @@ export class Drawing {
     const shape = Number(target.dataset.shape);
     const s = this.editor.shapes[shape]!;
     this.editor.selected = shape;
+    if (this.editor.fixed) return this.editor.done();
     if (target.dataset.between !== undefined) {
       const at = Number(target.dataset.between) + 1;
       s.points.splice(at, 0, snap(p, [], 0));
@@ -183,7 +186,7 @@ export class Drawing {
       return;
     }
     const handle = (e.target as Element).closest<SVGElement>("[data-point]");
-    if (!handle) return;
+    if (!handle || this.editor.fixed) return;
     const [shape, point] = [Number(handle.dataset.shape), Number(handle.dataset.point)];
     const s = this.editor.shapes[shape]!;
     let to = point;
@@ -246,7 +249,7 @@ export class Drawing {
       const name = svg("text", { x: Math.min(x + 8 * px, this.width - 60 * px), y: Math.max(14 * px, y - 10 * px), class: "label", "font-size": 13 * px });
       name.textContent = s.displayName || s.id;
       parts.push(name);
-      if (!chosen || this.fresh) return;
+      if (!chosen || this.fresh || this.editor.fixed) return;
       if (s.points.length < maxPoints(s)) {
         s.points.forEach((p, k) => {
           const q = s.points[(k + 1) % s.points.length]!;

@@ -4,7 +4,7 @@ import { ask, Refusal } from "./api";
 import { cameraScreen } from "./camera";
 import { cameraForm, camerasScreen, editScreen } from "./cameras";
 import { countsScreen } from "./counts";
-import { bytes, el, fill, percent } from "./dom";
+import { bytes, el, fill, percent, span } from "./dom";
 import { modelsScreen } from "./models";
 import { note } from "./notes";
 import { overview, stateOf } from "./overview";
@@ -24,6 +24,10 @@ let leave: () => void = () => undefined;
 function screen(head: string, rest: string[]): () => void {
   const tail = rest.join("/");
   if (live.refused === 401) return signIn();
+  if (!live.session) { // what is offered depends on who looks
+    fill(main, el("p", { class: "lead" }, "Asking the appliance …"));
+    return () => undefined;
+  }
   switch (head) {
     case "camera": return cameraScreen(main, tail);
     case "zones": return zonesScreen(main, tail);
@@ -84,7 +88,7 @@ function signIn(): () => void {
 function tellTruth(): void {
   if (!live.synced) {
     truth.className = "bad2";
-    fill(truth, live.refused === 401 ? "Not signed in." : "No connection to the appliance; what you see is not live.");
+    fill(truth, live.refused === 401 ? "Not signed in." : live.silence ? `The appliance has not answered for ${span(live.silence)}; what you see is not live.` : "No connection to the appliance; what you see is not live.");
     return;
   }
   const all = [...live.cameras.values()];
@@ -92,16 +96,17 @@ function tellTruth(): void {
   const counts = new Map<string, number>();
   for (const c of all) counts.set(stateOf(c).word, (counts.get(stateOf(c).word) ?? 0) + 1);
   const s = live.system;
-  const down = (s?.processes ?? []).filter((p) => p.state !== "PROCESS_STATE_READY");
+  const starting = (s?.processes ?? []).filter((p) => p.state === "PROCESS_STATE_STARTING");
+  const down = (s?.processes ?? []).filter((p) => p.state !== "PROCESS_STATE_READY" && !starting.includes(p));
   const cameras = [...counts].map(([word, n]) => `${n} ${word}`).join(", ");
-  const parts = [all.length ? `${all.length === 1 ? "1 camera" : `${all.length} cameras`}: ${cameras}` : "no camera yet", ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
+  const parts = [all.length ? `${all.length === 1 ? "1 camera" : `${all.length} cameras`}: ${cameras}` : "no camera yet", ...starting.map((p) => `${p.name} is starting`), ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
   const free = Number(s?.sample?.diskFreeBytes ?? 0);
   const low = free > 0 && free < 0.05 * Number(s?.sample?.diskTotalBytes ?? 0);
   if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `${bytes(free)} of disk ${low ? "left only" : "left"}`);
   const troubles = s ? troublesOf(s) : [];
   parts.push(...troubles);
   if (Math.abs(live.clockOffset) > 5000) parts.push("the box's clock differs from this browser's");
-  truth.className = `bad${down.length ? 2 : Math.max(worst, low || troubles.length ? 1 : 0)}`;
+  truth.className = `bad${down.length ? 2 : Math.max(worst, low || troubles.length || starting.length ? 1 : 0)}`;
   const line = parts.join(" · ");
   if (truth.textContent !== line) fill(truth, line);
 }
@@ -114,6 +119,7 @@ window.addEventListener("hashchange", () => {
 window.addEventListener("unhandledrejection", (e) => note(String(e.reason), true));
 for (const topic of ["cameras", "link", "system"] as const) live.on(topic, tellTruth);
 live.on("link", () => live.refused === 401 && route());
+live.on("session", route);
 live.connect();
 tellTruth();
 route();

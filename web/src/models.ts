@@ -3,6 +3,7 @@
 import { ask, type Model } from "./api";
 import { clockTime, el, explained, fill, lastPart, millis, ms, nothing, seconds, table } from "./dom";
 import { note } from "./notes";
+import { may, needs } from "./rights";
 import { live } from "./state";
 
 const badness: Record<string, 0 | 1 | 2> = { READY: 0, LOADING: 1, UNLOADING: 1, UNAVAILABLE: 2 };
@@ -36,6 +37,7 @@ export function modelsScreen(main: HTMLElement): () => void {
     el("p", { class: "lead" }, "What the inference sidecar has loaded. Cameras go through the ensemble “pipeline” unless they name another. ",
       "Stronger detectors: ", el("code", {}, "vedette model list"), " tells which, ", el("code", {}, "vedette model pull NAME"), " fetches one, and ",
       el("code", {}, "vedette camera update CAMERA --pipeline NAME"), " sends a camera to it."),
+    may("admin", true) ? null : needs("admin", "load and unload models", true),
     table("Models", [["Model", ""], ["State", ""], ["Runs on", "The execution provider its instances really use, such as cpu or cuda"], ["Batching", "How requests are put together, and the largest batch it takes"],
       ["Waiting", "Requests in its queue now"], ["Answered", "Requests since it was loaded"], ["Refused", "Requests that failed since it was loaded"], ["Time", "Mean time from a request's arrival to its answer"], ["Last", "When it answered last"], ["", ""]], body),
     el("h2", {}, "Where the time goes"), more);
@@ -59,7 +61,7 @@ export function modelsScreen(main: HTMLElement): () => void {
       el("td", {}, ready ? `${m.scheduling ?? "none"}${m.maxBatchSize ? `, up to ${m.maxBatchSize}` : ""}` : "–"),
       el("td", {}, m.pendingRequests ?? "0"), el("td", {}, m.successes ?? "0"), el("td", { class: Number(m.failures ?? 0) ? "warn" : "" }, m.failures ?? "0"),
       el("td", {}, mean(m.mean)), el("td", { class: "time" }, m.lastInferenceTime ? clockTime(millis(m.lastInferenceTime)) : "never"),
-      el("td", { class: "buttons" },
+      !may("admin", true) ? el("td") : el("td", { class: "buttons" },
         el("button", { onclick: () => void act(m, "load"), "aria-label": `${ready ? "Reload" : "Load"} ${lastPart(m.name)}` }, ready ? "Reload" : "Load"),
         ready ? el("button", { onclick: () => void act(m, "unload"), "aria-label": `Unload ${lastPart(m.name)}` }, "Unload") : null));
   };

@@ -3,6 +3,7 @@
 import type { Camera, Track } from "./api";
 import { clockTime, el, fill, gently, lastPart, millis, nothing, span, table, text, words } from "./dom";
 import { Pictures } from "./pictures";
+import { may, needs } from "./rights";
 import { live } from "./state";
 import { ageAlarm, ageWarning, CameraView, colourOf } from "./view";
 
@@ -60,6 +61,8 @@ class Tile {
   private readonly title = el("a", { class: "name" });
   private readonly off: () => void;
   private objects = 0;
+  /** Capture time of the newest analysed picture. */
+  private analysed = NaN;
 
   constructor(private camera: Camera, pictures: Pictures) {
     this.id = lastPart(camera.name);
@@ -71,6 +74,7 @@ class Tile {
       el("div", { class: "caption" }, this.title, this.badge, this.age), this.facts);
     this.off = live.onFrame(camera.name, (f) => {
       this.objects = f.observations?.length ?? 0;
+      this.analysed = millis(f.captureTime);
     });
     this.view.canvas.addEventListener("drawn", () => this.tick(), { once: true });
     this.update(camera);
@@ -91,7 +95,7 @@ class Tile {
     const state = stateOf(this.camera);
     showState(this.badge, state, age);
     text(this.age, Number.isFinite(age) ? `${span(age)} old` : "no picture yet");
-    text(this.tracked, state.word === "live" ? (this.objects === 1 ? "1 object" : `${this.objects} objects`) : "");
+    text(this.tracked, state.word === "live" && live.now() - this.analysed < ageAlarm ? (this.objects === 1 ? "1 object" : `${this.objects} objects`) : "");
     this.age.classList.toggle("warn", age > ageWarning);
     this.age.classList.toggle("alarm", age > ageAlarm);
     this.root.classList.toggle("stale", !(age <= ageAlarm));
@@ -121,6 +125,11 @@ export function trackRow(t: Track): HTMLElement {
 
 /** endWord is why a track ended. */
 export const endWord = (t: Track): string => words(t.endReason, "END_REASON_") || "ended";
+
+/** noCameras is what a screen shows on a box without cameras, or to somebody whose cameras are gone. */
+export const noCameras = (): HTMLElement => el("div", { class: "welcome" }, el("h2", {}, "No camera yet"),
+  ...(may("admin", true) ? [el("p", {}, "Give Vedette the RTSP address of a camera; it looks like rtsp://192.0.2.10:554/stream1."), el("a", { class: "button main", href: "#/add" }, "Add the first camera")]
+    : [needs("admin", "add one", true)]));
 
 /** trackTable is the head of a list of tracks around its body. */
 export function trackTable(body: HTMLElement): HTMLElement {
@@ -161,7 +170,7 @@ export function overview(main: HTMLElement): () => void {
     bar.hidden = live.cameras.size <= 8;
     if (live.cameras.size === 0) {
       tiles.forEach((t, name) => drop(name, t));
-      fill(wall, el("div", { class: "welcome" }, el("h2", {}, "No camera yet"), el("p", {}, "Give Vedette the RTSP address of a camera; it looks like rtsp://192.0.2.10:554/stream1."), el("a", { class: "button main", href: "#/add" }, "Add the first camera")));
+      fill(wall, noCameras());
       return;
     }
     for (const [name, tile] of tiles) if (!live.cameras.has(name)) drop(name, tile);

@@ -1,12 +1,12 @@
 // What holds for the whole box: this browser's session, who may use it, what was changed, backups, where events go.
 
-import { ask, type Refusal } from "./api";
+import { ask, type Refusal, type Session } from "./api";
 import { bytes, clockTime, el, excuse, fill, lastPart, millis, nothing, table, words } from "./dom";
-import { note } from "./notes";
+import { attempt, note } from "./notes";
+import { may, needs, who } from "./rights";
 import { sinksPart } from "./sinks";
 import { live } from "./state";
 
-interface Session { user?: string; role?: string; cameras?: string[]; expireTime?: string }
 interface User { name: string; role?: string; cameras?: string[]; disabled?: boolean; createTime?: string }
 interface Entry { name: string; time: string; actor?: string; peer?: string; method?: string; resource?: string; outcome?: string; request?: string }
 interface Backup { name: string; createTime?: string; path?: string; bytes?: string; files?: number }
@@ -14,7 +14,6 @@ interface Backup { name: string; createTime?: string; path?: string; bytes?: str
 const roles: [string, string][] = [["viewer", "looks"], ["operator", "looks, and switches cameras on and off"], ["admin", "everything"]];
 
 function sessionPart(): HTMLElement {
-  const who = el("p", {}, "…");
   const answer = el("p", { class: "answer", role: "status" });
   const old = el("input", { type: "password", autocomplete: "current-password" });
   const fresh = el("input", { type: "password", autocomplete: "new-password", minlength: 10 });
@@ -35,27 +34,16 @@ function sessionPart(): HTMLElement {
     live.connect();
     location.hash = "#/signin";
   };
-  void ask<Session>("GET", "/v1/session").then((s) => {
-    fill(who, s.user ? `Signed in as ${lastPart(s.user)}` : s.role === "viewer" && live.system?.demo ? "Looking at the demonstration without a name" : "Signed in with a token", ` (${s.role ?? "?"}${s.cameras?.length ? `, for ${s.cameras.map(lastPart).join(", ")}` : ""})${s.expireTime ? `, until ${clockTime(millis(s.expireTime))}` : ""}. `,
-      s.role === "admin" ? "" : "To change cameras, zones or models, sign in as someone who may.");
-    change.hidden = !s.user;
-  }, (e: Refusal) => fill(who, e.message));
-  return el("section", { class: "panel" }, el("h2", {}, "This browser"), who,
-    el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/signin" }, "Sign in"), el("button", { onclick: () => void signOut().catch((e: Error) => note(e.message, true)) }, "Sign out")), change);
+  const s: Session = live.session ?? {};
+  change.hidden = !s.user;
+  return el("section", { class: "panel" }, el("h2", {}, "This browser"), el("p", {}, `You are ${who()}${s.expireTime ? `, signed in until ${clockTime(millis(s.expireTime))}` : ""}.`),
+    el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/signin" }, s.user ? "Sign in as somebody else" : "Sign in"), el("button", { onclick: () => void signOut().catch((e: Error) => note(e.message, true)) }, "Sign out")), change);
 }
 
 function usersPart(): HTMLElement {
   const body = el("tbody");
   const place = el("div");
-  const act = async (what: Promise<unknown>, done: string): Promise<void> => {
-    try {
-      await what;
-      note(done);
-      await load();
-    } catch (e) {
-      note((e as Error).message, true);
-    }
-  };
+  const act = (what: Promise<unknown>, done: string): Promise<void> => attempt(what, done, load);
   const remove = (u: User): void => {
     if (confirm(`Remove ${lastPart(u.name)}? Their sessions and open streams end at once.`)) void act(ask("DELETE", `/v1/${u.name}`), `${lastPart(u.name)}: removed`);
   };
@@ -120,6 +108,7 @@ function auditPart(): HTMLElement {
 
 function backupsPart(): HTMLElement {
   const body = el("tbody");
+  const how = el("div");
   const make = el("button", { onclick: () => void backup() }, "Back up now");
   const backup = async (): Promise<void> => {
     make.setAttribute("disabled", "");
@@ -138,24 +127,34 @@ function backupsPart(): HTMLElement {
     try {
       const { backups = [] } = await ask<{ backups?: Backup[] }>("GET", "/v1/backups");
       fill(body, ...(backups.length ? backups.map((b) => el("tr", { "data-backup": lastPart(b.name) }, el("td", {}, lastPart(b.name)), el("td", { class: "time" }, clockTime(millis(b.createTime))), el("td", {}, bytes(b.bytes)), el("td", { class: "address" }, b.path ?? ""),
-        el("td", { class: "buttons" }, el("button", { "aria-label": `Delete backup ${lastPart(b.name)}`, onclick: () => confirm(`Delete backup ${lastPart(b.name)}?`) && void ask("DELETE", `/v1/${b.name}`).then(load, (e: Error) => note(e.message, true)) }, "Delete")))) : [nothing(5, "No backup yet. One takes a verified copy of everything but pictures and clips while the box goes on.")]));
+        el("td", { class: "buttons" }, el("button", { "aria-label": `How to go back to backup ${lastPart(b.name)}`, onclick: () => restore(b) }, "Go back to it …"), el("button", { "aria-label": `Delete backup ${lastPart(b.name)}`, onclick: () => confirm(`Delete backup ${lastPart(b.name)}?`) && void ask("DELETE", `/v1/${b.name}`).then(load, (e: Error) => note(e.message, true)) }, "Delete")))) : [nothing(5, "No backup yet. One takes a verified copy of everything but pictures and clips while the box goes on.")]));
     } catch (e) {
       fill(body, excuse(5, "Backing up")(e as Refusal));
     }
   };
+  /** restore says how: the box itself has to be stopped for it. */
+  const restore = (b: Backup): void => {
+    const data = (b.path ?? "").replace(/\/backups\/[^/]*$/, "");
+    const commands = ["systemctl stop vedette    # or Ctrl-C where it was started by hand", `mv ${data} ${data}.before && mkdir ${data}`, `vedette restore ${data}.before/backups/${lastPart(b.name)} --data-dir ${data}`,
+      `cp -p ${data}.before/secret.key ${data}    # opens the cameras' passwords; tls.crt and tls.key too, if they are there`, `chown -R --reference=${data}.before ${data}`, "systemctl start vedette"].join("\n");
+    fill(how, el("h3", {}, `Go back to ${lastPart(b.name)}`), el("p", { class: "meaning" }, "A backup goes into an empty data folder, while the box is stopped; what was there stays beside it. On the box:"), el("pre", { tabindex: 0, "aria-label": "Commands that restore the backup" }, commands),
+      el("p", { class: "buttons" }, el("button", { onclick: () => void navigator.clipboard.writeText(commands).then(() => note("Copied."), () => note("This browser lets only pages by HTTPS copy: select the text instead.", true)) }, "Copy"), el("button", { onclick: () => fill(how) }, "Close")));
+    how.querySelector("pre")?.focus();
+  };
   void load();
-  return el("section", { class: "panel" }, el("h2", {}, "Backups"), table("Backups", [["Backup", ""], ["Made", ""], ["Size", ""], ["Where on the box", "vedette restore takes this folder"], ["", ""]], body), el("p", { class: "buttons" }, make), el("p", { class: "meaning" }, "To go back: stop the box and run vedette restore with the folder."));
+  return el("section", { class: "panel" }, el("h2", {}, "Backups"), table("Backups", [["Backup", ""], ["Made", ""], ["Size", ""], ["Where on the box", "vedette restore takes this folder"], ["", ""]], body), el("p", { class: "buttons" }, make), how);
 }
 
 export function settingsScreen(main: HTMLElement): () => void {
   const about = el("p", { class: "lead" });
   const told = (): void => fill(about, `Vedette ${live.system?.version ?? ""}. Times are shown in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, the time zone of this browser. What changed between versions stands in CHANGELOG.md of the package.`);
-  const sinks = sinksPart();
-  fill(main, el("h1", {}, "Settings"), about, sessionPart(), usersPart(), sinks.root, auditPart(), backupsPart());
+  const sinks = may("admin", true) ? sinksPart() : undefined;
+  fill(main, el("h1", {}, "Settings"), about, sessionPart(), ...(sinks ? [usersPart(), sinks.root, auditPart(), backupsPart()]
+    : [el("section", { class: "panel" }, el("h2", {}, "The box"), needs("admin", "see and change who may use the box, where events go, who changed what, and backups", true))]));
   told();
   const off = live.on("system", told);
   return () => {
     off();
-    sinks.close();
+    sinks?.close();
   };
 }

@@ -2,7 +2,7 @@
 
 import { ask, type Refusal, type Sink } from "./api";
 import { clockTime, el, eventTypes, excuse, explained, fill, lastPart, millis, nothing, span, table, words } from "./dom";
-import { note } from "./notes";
+import { attempt, note } from "./notes";
 import { live } from "./state";
 
 type Kind = "mqtt" | "webhook" | "nats" | "kafka";
@@ -55,15 +55,7 @@ export function sinksPart(): { root: HTMLElement; close: () => void } {
   const place = el("div");
   const add = el("button", { onclick: () => form() }, "Add a sink");
   let sinks: Sink[] = [];
-  const act = async (what: Promise<unknown>, done: string): Promise<void> => {
-    try {
-      await what;
-      note(done);
-      await load();
-    } catch (e) {
-      note((e as Error).message, true);
-    }
-  };
+  const act = (what: Promise<unknown>, done: string): Promise<void> => attempt(what, done, load);
   const remove = (s: Sink): void => {
     if (confirm(`Remove ${lastPart(s.name)}? Events that wait for it are not delivered any more.`)) void act(ask("DELETE", `/v1/${s.name}`), `${lastPart(s.name)}: removed`);
   };

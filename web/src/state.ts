@@ -1,6 +1,6 @@
 // All live state, fed by one stream of server-sent events. Screens subscribe and draw what they need.
 
-import type { Camera, Event, Frame, Model, Sink, System, Timing, Track } from "./api";
+import type { Camera, Event, Frame, Model, Session, Sink, System, Timing, Track } from "./api";
 import { millis } from "./dom";
 
 /** What is told, and with what. */
@@ -11,6 +11,8 @@ interface Topics {
   events: Event | undefined;
   system: undefined;
   link: undefined;
+  /** Somebody else looks now, or may do something else. */
+  session: undefined;
   models: Model[];
   sinks: Sink[];
   timing: Timing;
@@ -19,6 +21,8 @@ type Topic = keyof Topics;
 type Listener<T extends Topic> = (what: Topics[T]) => void;
 
 const keepTracks = 200;
+/** The box says something every two seconds; after so many milliseconds without, what it said is old. */
+const patience = 6000;
 
 class LiveState {
   cameras = new Map<string, Camera>();
@@ -28,6 +32,8 @@ class LiveState {
   /** Whether the stream is connected and has told everything that was before. */
   synced = false;
   refused = 0;
+  /** Who looks; undefined until the box has told. */
+  session: Session | undefined;
   /** The box's clock minus the browser's, in milliseconds. */
   clockOffset = 0;
 
@@ -36,6 +42,27 @@ class LiveState {
   private source: EventSource | undefined;
   private coming: EventSource | undefined;
   private wanted = "";
+  private heard = performance.now();
+  /** Since when the box is connected and says nothing; 0: it speaks. */
+  private quiet = 0;
+
+  constructor() {
+    setInterval(() => this.listen(), 1000);
+  }
+
+  /** silence is for how long the box is connected and has said nothing, in milliseconds; 0: it speaks, or is not connected. */
+  get silence(): number {
+    return this.quiet ? performance.now() - this.quiet : 0;
+  }
+
+  /** listen takes what was told as old when nothing follows. */
+  private listen(): void {
+    if (this.synced && performance.now() - this.heard > patience) {
+      this.synced = false;
+      this.quiet = this.heard;
+    }
+    if (this.quiet) this.tell("link", undefined);
+  }
 
   /** on calls listener on every change of a topic until the returned function is called. */
   on<T extends Topic>(topic: T, listener: Listener<T>): () => void {
@@ -84,10 +111,24 @@ class LiveState {
     });
     source.addEventListener("error", () => {
       this.synced = false;
+      this.quiet = 0;
       this.tell("link", undefined);
       if (source.readyState === EventSource.CLOSED) void this.whyRefused();
     });
-    const hear = <M>(name: string, then: (m: M) => void): void => source.addEventListener(name, (e) => then(JSON.parse((e as MessageEvent<string>).data) as M));
+    const hear = <M>(name: string, then: (m: M) => void): void => source.addEventListener(name, (e) => {
+      this.heard = performance.now();
+      if (this.quiet) { // nothing was lost meanwhile
+        this.quiet = 0;
+        this.synced = true;
+        this.tell("link", undefined);
+      }
+      then(JSON.parse((e as MessageEvent<string>).data) as M);
+    });
+    hear<Session>("session", (s) => {
+      const same = JSON.stringify(s) === JSON.stringify(this.session);
+      this.session = s;
+      if (!same) this.tell("session", undefined);
+    });
     hear<{ change?: { kind: string; camera: Camera }; synced?: object }>("cameras", (m) => {
       if (m.change) {
         const c = m.change.camera;
@@ -98,6 +139,7 @@ class LiveState {
       if (m.synced) {
         this.cameras = cameras;
         this.synced = true;
+        this.heard = performance.now();
         this.tell("link", undefined);
         this.tell("cameras", undefined);
       }

@@ -1,8 +1,9 @@
 // The box itself: its processes, what they spend, and where the time of a picture goes.
 
-import { ask, type BoxSample, type CameraSample, type System } from "./api";
+import { ask, type BoxSample, type CameraSample, type Finding, type Refusal, type System } from "./api";
 import { bytes, el, explained, fill, lastPart, millis, ms, nothing, percent, span, table, text, words } from "./dom";
 import { Plot, type PlotData } from "./plot";
+import { may, needs } from "./rights";
 import { live } from "./state";
 
 const jobs: Record<string, string> = {
@@ -38,6 +39,34 @@ export function troublesOf(s: System): string[] {
   return list;
 }
 
+const severities: Record<string, [string, 0 | 1 | 2]> = { SEVERITY_OK: ["well", 0], SEVERITY_WARNING: ["look at it", 1], SEVERITY_ERROR: ["mend it", 2] };
+
+/** doctorPart is the doctor's checklist, and what to send with a report of a fault. */
+function doctorPart(): HTMLElement {
+  const body = el("tbody");
+  const again = el("button", { onclick: () => void load() }, "Check again");
+  const load = async (): Promise<void> => {
+    fill(body, nothing(4, "Looking …"));
+    again.disabled = true;
+    try {
+      const { findings = [] } = await ask<{ findings?: Finding[] }>("GET", "/v1/system/findings");
+      const worst = (f: Finding): number => severities[f.severity ?? ""]?.[1] ?? 2;
+      fill(body, ...findings.toSorted((a, b) => worst(b) - worst(a)).map((f) => {
+        const [word, bad] = severities[f.severity ?? ""] ?? ["?", 2];
+        return el("tr", { "data-check": f.check }, el("td", {}, el("span", { class: `badge bad${bad}` }, word)), el("td", {}, (f.check ?? "").replaceAll("-", " ")), el("td", { class: "said" }, f.message ?? ""), el("td", { class: "said" }, f.advice || "–"));
+      }));
+    } catch (e) {
+      fill(body, nothing(4, (e as Refusal).message));
+    }
+    again.disabled = false;
+  };
+  void load();
+  return el("section", { class: "panel" }, el("h2", {}, explained("Checklist", "What vedette doctor looks at on the box: limits, processor, clock, disk, programs, libraries and models")),
+    table("Checklist", [["", ""], ["Check", ""], ["Found", ""], ["What to do", ""]], body),
+    el("p", { class: "buttons" }, again, el("a", { class: "button", href: "/v1/system/support-bundle.tar.gz", download: "vedette-support.tar.gz" }, "Download a support bundle")),
+    el("p", { class: "meaning" }, "The bundle is what a report of a fault needs: this checklist, versions, states, metrics and the newest log, without passwords, keys, tokens and pictures. Read it before you send it."));
+}
+
 export function systemScreen(main: HTMLElement): () => void {
   const body = el("tbody");
   const head = el("p", { class: "lead" });
@@ -57,8 +86,8 @@ export function systemScreen(main: HTMLElement): () => void {
   };
   fill(main, el("h1", {}, "System"), head, trouble,
     table("Processes", [["Process", ""], ["Job", ""], ["State", ""], ["Processor", "Processors it keeps busy: 100 % is one of them whole"], ["Memory", "Resident set"], ["Restarts", "Since the appliance started"]], body),
-    facts, el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
-    el("p", { class: "meaning" }, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics for Prometheus"), " · ", el("a", { href: "/api" }, "the API, path by path"), " · ", el("a", { href: "#/models" }, "models"), " · a support bundle: vedette support-bundle"));
+    facts, may("admin", true) ? doctorPart() : needs("admin", "see the box's checklist and download a support bundle", true), el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
+    el("p", { class: "meaning" }, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics for Prometheus"), " · ", el("a", { href: "/api" }, "the API, path by path"), " · ", el("a", { href: "#/models" }, "models")));
 
   let box: BoxSample[] = [];
   let cameras: CameraSample[] = [];
@@ -91,7 +120,7 @@ export function systemScreen(main: HTMLElement): () => void {
     fill(body, ...(s.processes ?? []).map((p) => {
       const state = words(p.state, "PROCESS_STATE_");
       const spent = now.processes?.find((x) => x.name === p.name);
-      return el("tr", {}, el("td", {}, p.name), el("td", {}, jobs[p.name] ?? ""),
+      return el("tr", {}, el("td", {}, p.name), el("td", { class: "job" }, jobs[p.name] ?? ""),
         el("td", {}, el("span", { class: `badge bad${state === "ready" ? 0 : state === "starting" ? 1 : 2}` }, state), el("small", { class: "why" }, p.message ?? "")),
         el("td", {}, spent ? percent(spent.cpu) : "–"), el("td", {}, spent ? bytes(spent.residentBytes) : "–"), el("td", {}, p.restarts ?? "0"));
     }), s.processes?.length ? null : nothing(6, "Asking …"));

@@ -6,6 +6,7 @@ import { Drawing, type Editor, keys } from "./drawing";
 import { note } from "./notes";
 import { Replay } from "./replay";
 import { edited, fault, History, isMask, kinds, mask, masked, resource, same, type Shape } from "./shapes";
+import { may, needs } from "./rights";
 import { live } from "./state";
 import { CameraView } from "./view";
 
@@ -45,14 +46,15 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
   const drawers = (Object.keys(kinds) as Shape["kind"][]).map((kind): [Shape["kind"], HTMLElement] =>
     [kind, el("button", { type: "button", title: meanings[kind], onclick: () => (drawing.drawing === kind ? drawing.cancel() : drawing.begin(kind)) })]);
 
+  const fixed = !may("admin");
   const editor: Editor = {
-    shapes: [], selected: -1,
+    shapes: [], selected: -1, fixed,
     changed: () => refresh(),
     done: () => {
       history.keep(editor.shapes);
       drawing.redraw();
       refresh();
-      showForm();
+      showFixed();
     },
     say: (message) => text(status, message),
     freeId: (kind) => {
@@ -76,7 +78,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
   picture.append(drawing.root);
   fill(main, el("p", { class: "crumbs" }, el("a", { href: `#/camera/${id}` }, `‹ ${id}`)), title,
     el("div", { class: "columns" },
-      el("section", {}, el("div", { class: "buttons" }, ...drawers.map(([, b]) => b), undo, redo, save), picture, replay.bar, status, keys(), replay.panel),
+      el("section", {}, fixed ? needs("admin", "draw and change them") : el("div", { class: "buttons tools" }, ...drawers.map(([, b]) => b), undo, redo, save), picture, replay.bar, status, fixed ? null : keys(), replay.panel),
       el("section", { class: "stack" }, el("div", { class: "panel" }, el("h2", {}, "Zones, lines and masks"), list, answer), form)));
 
   const dirty = (): boolean => removed.length > 0 || editor.shapes.some((s) => !same(s));
@@ -92,13 +94,13 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       el("button", { type: "button", class: "pick", "aria-pressed": String(i === editor.selected), onclick: () => choose(i) }, el("span", { class: `sign ${s.kind}`, "aria-hidden": "true" }), s.displayName || s.id,
         el("small", {}, [kinds[s.kind], s.disabled && "off", !s.stored ? "new" : !same(s) && "changed"].filter(Boolean).join(", "))),
       isMask(s) ? null : el("span", { class: "fired-count", title: "Events since this page was opened" }, String(counted.get(s.id) ?? 0)))),
-    editor.shapes.length ? null : el("li", { class: "empty" }, "None yet. Draw a zone to learn who is inside it, a line to count who crosses it, a privacy mask to hide an area."));
+    editor.shapes.length ? null : el("li", { class: "empty" }, fixed ? "None yet." : "None yet. Draw a zone to learn who is inside it, a line to count who crosses it, a privacy mask to hide an area."));
   };
   const choose = (i: number): void => {
     editor.selected = i;
     drawing.redraw();
     refresh();
-    showForm();
+    showFixed();
   };
   const travel = (way: "undo" | "redo"): void => {
     if (way === "undo" ? !history.undoable : !history.redoable) return;
@@ -107,7 +109,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
     editor.selected = Math.min(editor.selected, editor.shapes.length - 1);
     drawing.redraw();
     refresh();
-    showForm();
+    showFixed();
   };
   const showForm = (): void => {
     const s = editor.shapes[editor.selected];
@@ -139,6 +141,14 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       el("label", { class: "check" }, el("input", { type: "checkbox", checked: s.disabled, onchange: (e) => set(s, { disabled: (e.target as HTMLInputElement).checked }) }), "Kept, but not watched"),
       el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => remove(s) }, `Delete this ${s.kind}`)));
   };
+  /** showFixed shows the form of a shape to somebody who may not change it. */
+  const showFixed = (): void => {
+    showForm();
+    if (fixed) for (const e of form.querySelectorAll<HTMLInputElement | HTMLSelectElement | HTMLButtonElement>("input, select, button")) {
+      e.disabled = true;
+      if (e instanceof HTMLButtonElement) e.remove();
+    }
+  };
   const set = (s: Shape, change: Partial<Shape>): void => {
     Object.assign(s, change);
     editor.done();
@@ -162,7 +172,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
       editor.selected = chosen;
       drawing.redraw();
       refresh();
-      showForm();
+      showFixed();
     } catch (e) {
       text(answer, (e as Error).message);
     }
@@ -245,7 +255,7 @@ export function zonesScreen(main: HTMLElement, id: string): () => void {
   })];
   shape();
   refresh();
-  showForm();
+  showFixed();
   void load();
   return () => {
     if (dirty()) note(`The zones, lines and masks of ${id} were left without saving; what is stored stays as it was.`, true);

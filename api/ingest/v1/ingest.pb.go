@@ -1029,6 +1029,7 @@ type FromIngest struct {
 	//	*FromIngest_Probe
 	//	*FromIngest_AccessUnits
 	//	*FromIngest_PacketDump
+	//	*FromIngest_Alive
 	Message       isFromIngest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1188,6 +1189,15 @@ func (x *FromIngest) GetPacketDump() *PacketDump {
 	return nil
 }
 
+func (x *FromIngest) GetAlive() *Alive {
+	if x != nil {
+		if x, ok := x.Message.(*FromIngest_Alive); ok {
+			return x.Alive
+		}
+	}
+	return nil
+}
+
 type isFromIngest_Message interface {
 	isFromIngest_Message()
 }
@@ -1244,6 +1254,10 @@ type FromIngest_PacketDump struct {
 	PacketDump *PacketDump `protobuf:"bytes,31,opt,name=packet_dump,json=packetDump,proto3,oneof"`
 }
 
+type FromIngest_Alive struct {
+	Alive *Alive `protobuf:"bytes,40,opt,name=alive,proto3,oneof"`
+}
+
 func (*FromIngest_Hello) isFromIngest_Message() {}
 
 func (*FromIngest_CameraStatus) isFromIngest_Message() {}
@@ -1270,6 +1284,46 @@ func (*FromIngest_AccessUnits) isFromIngest_Message() {}
 
 func (*FromIngest_PacketDump) isFromIngest_Message() {}
 
+func (*FromIngest_Alive) isFromIngest_Message() {}
+
+// Alive comes with the counters, also when there are no cameras: a client that hears nothing for several of their
+// intervals has a sidecar that is stopped or stuck.
+type Alive struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alive) Reset() {
+	*x = Alive{}
+	mi := &file_ingest_v1_ingest_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alive) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alive) ProtoMessage() {}
+
+func (x *Alive) ProtoReflect() protoreflect.Message {
+	mi := &file_ingest_v1_ingest_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alive.ProtoReflect.Descriptor instead.
+func (*Alive) Descriptor() ([]byte, []int) {
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{2}
+}
+
 // Hello opens a connection, each side sending one.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1286,7 +1340,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[2]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1352,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[2]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1365,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{2}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Hello) GetContract() string {
@@ -1349,7 +1403,7 @@ type SetCameras struct {
 
 func (x *SetCameras) Reset() {
 	*x = SetCameras{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[3]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1415,7 @@ func (x *SetCameras) String() string {
 func (*SetCameras) ProtoMessage() {}
 
 func (x *SetCameras) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[3]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1428,7 @@ func (x *SetCameras) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCameras.ProtoReflect.Descriptor instead.
 func (*SetCameras) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{3}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SetCameras) GetRevision() uint64 {
@@ -1403,7 +1457,7 @@ type OpenCamera struct {
 
 func (x *OpenCamera) Reset() {
 	*x = OpenCamera{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1469,7 @@ func (x *OpenCamera) String() string {
 func (*OpenCamera) ProtoMessage() {}
 
 func (x *OpenCamera) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[4]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1482,7 @@ func (x *OpenCamera) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCamera.ProtoReflect.Descriptor instead.
 func (*OpenCamera) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{4}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *OpenCamera) GetCamera() *Camera {
@@ -1481,7 +1535,7 @@ type Camera struct {
 
 func (x *Camera) Reset() {
 	*x = Camera{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1547,7 @@ func (x *Camera) String() string {
 func (*Camera) ProtoMessage() {}
 
 func (x *Camera) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[5]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1560,7 @@ func (x *Camera) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Camera.ProtoReflect.Descriptor instead.
 func (*Camera) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{5}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Camera) GetName() string {
@@ -1648,7 +1702,7 @@ type Tls struct {
 
 func (x *Tls) Reset() {
 	*x = Tls{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1714,7 @@ func (x *Tls) String() string {
 func (*Tls) ProtoMessage() {}
 
 func (x *Tls) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[6]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1727,7 @@ func (x *Tls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tls.ProtoReflect.Descriptor instead.
 func (*Tls) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{6}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Tls) GetCaPem() string {
@@ -1700,7 +1754,7 @@ type PrivacyMask struct {
 
 func (x *PrivacyMask) Reset() {
 	*x = PrivacyMask{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1766,7 @@ func (x *PrivacyMask) String() string {
 func (*PrivacyMask) ProtoMessage() {}
 
 func (x *PrivacyMask) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[7]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1779,7 @@ func (x *PrivacyMask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrivacyMask.ProtoReflect.Descriptor instead.
 func (*PrivacyMask) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{7}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PrivacyMask) GetPoints() []*Point {
@@ -1746,7 +1800,7 @@ type Point struct {
 
 func (x *Point) Reset() {
 	*x = Point{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1812,7 @@ func (x *Point) String() string {
 func (*Point) ProtoMessage() {}
 
 func (x *Point) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[8]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1825,7 @@ func (x *Point) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Point.ProtoReflect.Descriptor instead.
 func (*Point) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{8}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Point) GetX() float64 {
@@ -1804,7 +1858,7 @@ type FilePlayback struct {
 
 func (x *FilePlayback) Reset() {
 	*x = FilePlayback{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1870,7 @@ func (x *FilePlayback) String() string {
 func (*FilePlayback) ProtoMessage() {}
 
 func (x *FilePlayback) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[9]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1883,7 @@ func (x *FilePlayback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePlayback.ProtoReflect.Descriptor instead.
 func (*FilePlayback) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{9}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FilePlayback) GetFullSpeed() bool {
@@ -1870,7 +1924,7 @@ type MotionGate struct {
 
 func (x *MotionGate) Reset() {
 	*x = MotionGate{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1936,7 @@ func (x *MotionGate) String() string {
 func (*MotionGate) ProtoMessage() {}
 
 func (x *MotionGate) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[10]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1949,7 @@ func (x *MotionGate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MotionGate.ProtoReflect.Descriptor instead.
 func (*MotionGate) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{10}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MotionGate) GetThreshold() float64 {
@@ -1941,7 +1995,7 @@ type WatchFrames struct {
 
 func (x *WatchFrames) Reset() {
 	*x = WatchFrames{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2007,7 @@ func (x *WatchFrames) String() string {
 func (*WatchFrames) ProtoMessage() {}
 
 func (x *WatchFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[11]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2020,7 @@ func (x *WatchFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchFrames.ProtoReflect.Descriptor instead.
 func (*WatchFrames) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{11}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchFrames) GetCamera() string {
@@ -2014,7 +2068,7 @@ type SlotsOpened struct {
 
 func (x *SlotsOpened) Reset() {
 	*x = SlotsOpened{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2080,7 @@ func (x *SlotsOpened) String() string {
 func (*SlotsOpened) ProtoMessage() {}
 
 func (x *SlotsOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[12]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2093,7 @@ func (x *SlotsOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotsOpened.ProtoReflect.Descriptor instead.
 func (*SlotsOpened) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{12}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SlotsOpened) GetCamera() string {
@@ -2124,7 +2178,7 @@ type SlotsClosed struct {
 
 func (x *SlotsClosed) Reset() {
 	*x = SlotsClosed{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2190,7 @@ func (x *SlotsClosed) String() string {
 func (*SlotsClosed) ProtoMessage() {}
 
 func (x *SlotsClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[13]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2203,7 @@ func (x *SlotsClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotsClosed.ProtoReflect.Descriptor instead.
 func (*SlotsClosed) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{13}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlotsClosed) GetCamera() string {
@@ -2201,7 +2255,7 @@ type FrameNotice struct {
 
 func (x *FrameNotice) Reset() {
 	*x = FrameNotice{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2267,7 @@ func (x *FrameNotice) String() string {
 func (*FrameNotice) ProtoMessage() {}
 
 func (x *FrameNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[14]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2280,7 @@ func (x *FrameNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrameNotice.ProtoReflect.Descriptor instead.
 func (*FrameNotice) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{14}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FrameNotice) GetCamera() string {
@@ -2365,7 +2419,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2431,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[15]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2444,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{15}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReleaseLease) GetLeaseIds() []uint64 {
@@ -2423,7 +2477,7 @@ type GetPicture struct {
 
 func (x *GetPicture) Reset() {
 	*x = GetPicture{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2489,7 @@ func (x *GetPicture) String() string {
 func (*GetPicture) ProtoMessage() {}
 
 func (x *GetPicture) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[16]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2502,7 @@ func (x *GetPicture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPicture.ProtoReflect.Descriptor instead.
 func (*GetPicture) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{16}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetPicture) GetRequestId() uint64 {
@@ -2542,7 +2596,7 @@ type Rectangle struct {
 
 func (x *Rectangle) Reset() {
 	*x = Rectangle{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2608,7 @@ func (x *Rectangle) String() string {
 func (*Rectangle) ProtoMessage() {}
 
 func (x *Rectangle) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[17]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2621,7 @@ func (x *Rectangle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rectangle.ProtoReflect.Descriptor instead.
 func (*Rectangle) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{17}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Rectangle) GetX() int32 {
@@ -2619,7 +2673,7 @@ type Picture struct {
 
 func (x *Picture) Reset() {
 	*x = Picture{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2685,7 @@ func (x *Picture) String() string {
 func (*Picture) ProtoMessage() {}
 
 func (x *Picture) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[18]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2698,7 @@ func (x *Picture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Picture.ProtoReflect.Descriptor instead.
 func (*Picture) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{18}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Picture) GetRequestId() uint64 {
@@ -2733,7 +2787,7 @@ type WatchAccessUnits struct {
 
 func (x *WatchAccessUnits) Reset() {
 	*x = WatchAccessUnits{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2799,7 @@ func (x *WatchAccessUnits) String() string {
 func (*WatchAccessUnits) ProtoMessage() {}
 
 func (x *WatchAccessUnits) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[19]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2812,7 @@ func (x *WatchAccessUnits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAccessUnits.ProtoReflect.Descriptor instead.
 func (*WatchAccessUnits) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{19}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchAccessUnits) GetCamera() string {
@@ -2810,7 +2864,7 @@ type GetAccessUnits struct {
 
 func (x *GetAccessUnits) Reset() {
 	*x = GetAccessUnits{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2876,7 @@ func (x *GetAccessUnits) String() string {
 func (*GetAccessUnits) ProtoMessage() {}
 
 func (x *GetAccessUnits) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[20]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2889,7 @@ func (x *GetAccessUnits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAccessUnits.ProtoReflect.Descriptor instead.
 func (*GetAccessUnits) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{20}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetAccessUnits) GetRequestId() uint64 {
@@ -2897,7 +2951,7 @@ type AccessUnits struct {
 
 func (x *AccessUnits) Reset() {
 	*x = AccessUnits{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +2963,7 @@ func (x *AccessUnits) String() string {
 func (*AccessUnits) ProtoMessage() {}
 
 func (x *AccessUnits) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[21]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +2976,7 @@ func (x *AccessUnits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessUnits.ProtoReflect.Descriptor instead.
 func (*AccessUnits) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{21}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AccessUnits) GetRequestId() uint64 {
@@ -2980,7 +3034,7 @@ type StreamDescription struct {
 
 func (x *StreamDescription) Reset() {
 	*x = StreamDescription{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3046,7 @@ func (x *StreamDescription) String() string {
 func (*StreamDescription) ProtoMessage() {}
 
 func (x *StreamDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[22]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3059,7 @@ func (x *StreamDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDescription.ProtoReflect.Descriptor instead.
 func (*StreamDescription) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{22}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StreamDescription) GetCamera() string {
@@ -3089,7 +3143,7 @@ type AccessUnit struct {
 
 func (x *AccessUnit) Reset() {
 	*x = AccessUnit{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3155,7 @@ func (x *AccessUnit) String() string {
 func (*AccessUnit) ProtoMessage() {}
 
 func (x *AccessUnit) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[23]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3168,7 @@ func (x *AccessUnit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessUnit.ProtoReflect.Descriptor instead.
 func (*AccessUnit) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{23}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AccessUnit) GetCamera() string {
@@ -3224,7 +3278,7 @@ type CameraStatus struct {
 
 func (x *CameraStatus) Reset() {
 	*x = CameraStatus{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3290,7 @@ func (x *CameraStatus) String() string {
 func (*CameraStatus) ProtoMessage() {}
 
 func (x *CameraStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[24]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3303,7 @@ func (x *CameraStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraStatus.ProtoReflect.Descriptor instead.
 func (*CameraStatus) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{24}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CameraStatus) GetCamera() string {
@@ -3392,7 +3446,7 @@ type StreamDetails struct {
 
 func (x *StreamDetails) Reset() {
 	*x = StreamDetails{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +3458,7 @@ func (x *StreamDetails) String() string {
 func (*StreamDetails) ProtoMessage() {}
 
 func (x *StreamDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[25]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +3471,7 @@ func (x *StreamDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDetails.ProtoReflect.Descriptor instead.
 func (*StreamDetails) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{25}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StreamDetails) GetCodec() Codec {
@@ -3518,7 +3572,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3530,7 +3584,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[26]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3543,7 +3597,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{26}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Error) GetReason() ErrorReason {
@@ -3615,7 +3669,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3681,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[27]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3694,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{27}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Counters) GetCamera() string {
@@ -3836,7 +3890,7 @@ type DumpPackets struct {
 
 func (x *DumpPackets) Reset() {
 	*x = DumpPackets{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +3902,7 @@ func (x *DumpPackets) String() string {
 func (*DumpPackets) ProtoMessage() {}
 
 func (x *DumpPackets) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[28]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +3915,7 @@ func (x *DumpPackets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpPackets.ProtoReflect.Descriptor instead.
 func (*DumpPackets) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{28}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DumpPackets) GetRequestId() uint64 {
@@ -3916,7 +3970,7 @@ type PacketDump struct {
 
 func (x *PacketDump) Reset() {
 	*x = PacketDump{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +3982,7 @@ func (x *PacketDump) String() string {
 func (*PacketDump) ProtoMessage() {}
 
 func (x *PacketDump) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[29]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +3995,7 @@ func (x *PacketDump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketDump.ProtoReflect.Descriptor instead.
 func (*PacketDump) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{29}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PacketDump) GetRequestId() uint64 {
@@ -3991,7 +4045,7 @@ type ClockStep struct {
 
 func (x *ClockStep) Reset() {
 	*x = ClockStep{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4003,7 +4057,7 @@ func (x *ClockStep) String() string {
 func (*ClockStep) ProtoMessage() {}
 
 func (x *ClockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[30]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4016,7 +4070,7 @@ func (x *ClockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockStep.ProtoReflect.Descriptor instead.
 func (*ClockStep) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{30}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClockStep) GetStepNs() int64 {
@@ -4046,7 +4100,7 @@ type GetProbe struct {
 
 func (x *GetProbe) Reset() {
 	*x = GetProbe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4112,7 @@ func (x *GetProbe) String() string {
 func (*GetProbe) ProtoMessage() {}
 
 func (x *GetProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[31]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4125,7 @@ func (x *GetProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProbe.ProtoReflect.Descriptor instead.
 func (*GetProbe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{31}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetProbe) GetRequestId() uint64 {
@@ -4115,7 +4169,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[32]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4181,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[32]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4194,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{32}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Probe) GetRequestId() uint64 {
@@ -4203,7 +4257,7 @@ type ProbeWarning struct {
 
 func (x *ProbeWarning) Reset() {
 	*x = ProbeWarning{}
-	mi := &file_ingest_v1_ingest_proto_msgTypes[33]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4269,7 @@ func (x *ProbeWarning) String() string {
 func (*ProbeWarning) ProtoMessage() {}
 
 func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_ingest_v1_ingest_proto_msgTypes[33]
+	mi := &file_ingest_v1_ingest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4282,7 @@ func (x *ProbeWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeWarning.ProtoReflect.Descriptor instead.
 func (*ProbeWarning) Descriptor() ([]byte, []int) {
-	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{33}
+	return file_ingest_v1_ingest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ProbeWarning) GetKind() ProbeWarningKind {
@@ -4264,7 +4318,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\fdump_packets\x18\x1f \x01(\v2\x1e.vedette.ingest.v1.DumpPacketsH\x00R\vdumpPackets\x12@\n" +
 	"\vopen_camera\x18\x1e \x01(\v2\x1d.vedette.ingest.v1.OpenCameraH\x00R\n" +
 	"openCameraB\t\n" +
-	"\amessage\"\xe4\x06\n" +
+	"\amessage\"\x96\a\n" +
 	"\n" +
 	"FromIngest\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.vedette.ingest.v1.HelloH\x00R\x05hello\x12F\n" +
@@ -4283,8 +4337,10 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\x05probe\x18\v \x01(\v2\x18.vedette.ingest.v1.ProbeH\x00R\x05probe\x12C\n" +
 	"\faccess_units\x18\x14 \x01(\v2\x1e.vedette.ingest.v1.AccessUnitsH\x00R\vaccessUnits\x12@\n" +
 	"\vpacket_dump\x18\x1f \x01(\v2\x1d.vedette.ingest.v1.PacketDumpH\x00R\n" +
-	"packetDumpB\t\n" +
-	"\amessage\"Y\n" +
+	"packetDump\x120\n" +
+	"\x05alive\x18( \x01(\v2\x18.vedette.ingest.v1.AliveH\x00R\x05aliveB\t\n" +
+	"\amessage\"\a\n" +
+	"\x05Alive\"Y\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bcontract\x18\x01 \x01(\tR\bcontract\x12\x18\n" +
 	"\aprogram\x18\x02 \x01(\tR\aprogram\x12\x1a\n" +
@@ -4669,7 +4725,7 @@ func file_ingest_v1_ingest_proto_rawDescGZIP() []byte {
 }
 
 var file_ingest_v1_ingest_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_ingest_v1_ingest_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_ingest_v1_ingest_proto_goTypes = []any{
 	(Isolation)(0),            // 0: vedette.ingest.v1.Isolation
 	(Transport)(0),            // 1: vedette.ingest.v1.Transport
@@ -4685,105 +4741,107 @@ var file_ingest_v1_ingest_proto_goTypes = []any{
 	(ProbeWarningKind)(0),     // 11: vedette.ingest.v1.ProbeWarningKind
 	(*ToIngest)(nil),          // 12: vedette.ingest.v1.ToIngest
 	(*FromIngest)(nil),        // 13: vedette.ingest.v1.FromIngest
-	(*Hello)(nil),             // 14: vedette.ingest.v1.Hello
-	(*SetCameras)(nil),        // 15: vedette.ingest.v1.SetCameras
-	(*OpenCamera)(nil),        // 16: vedette.ingest.v1.OpenCamera
-	(*Camera)(nil),            // 17: vedette.ingest.v1.Camera
-	(*Tls)(nil),               // 18: vedette.ingest.v1.Tls
-	(*PrivacyMask)(nil),       // 19: vedette.ingest.v1.PrivacyMask
-	(*Point)(nil),             // 20: vedette.ingest.v1.Point
-	(*FilePlayback)(nil),      // 21: vedette.ingest.v1.FilePlayback
-	(*MotionGate)(nil),        // 22: vedette.ingest.v1.MotionGate
-	(*WatchFrames)(nil),       // 23: vedette.ingest.v1.WatchFrames
-	(*SlotsOpened)(nil),       // 24: vedette.ingest.v1.SlotsOpened
-	(*SlotsClosed)(nil),       // 25: vedette.ingest.v1.SlotsClosed
-	(*FrameNotice)(nil),       // 26: vedette.ingest.v1.FrameNotice
-	(*ReleaseLease)(nil),      // 27: vedette.ingest.v1.ReleaseLease
-	(*GetPicture)(nil),        // 28: vedette.ingest.v1.GetPicture
-	(*Rectangle)(nil),         // 29: vedette.ingest.v1.Rectangle
-	(*Picture)(nil),           // 30: vedette.ingest.v1.Picture
-	(*WatchAccessUnits)(nil),  // 31: vedette.ingest.v1.WatchAccessUnits
-	(*GetAccessUnits)(nil),    // 32: vedette.ingest.v1.GetAccessUnits
-	(*AccessUnits)(nil),       // 33: vedette.ingest.v1.AccessUnits
-	(*StreamDescription)(nil), // 34: vedette.ingest.v1.StreamDescription
-	(*AccessUnit)(nil),        // 35: vedette.ingest.v1.AccessUnit
-	(*CameraStatus)(nil),      // 36: vedette.ingest.v1.CameraStatus
-	(*StreamDetails)(nil),     // 37: vedette.ingest.v1.StreamDetails
-	(*Error)(nil),             // 38: vedette.ingest.v1.Error
-	(*Counters)(nil),          // 39: vedette.ingest.v1.Counters
-	(*DumpPackets)(nil),       // 40: vedette.ingest.v1.DumpPackets
-	(*PacketDump)(nil),        // 41: vedette.ingest.v1.PacketDump
-	(*ClockStep)(nil),         // 42: vedette.ingest.v1.ClockStep
-	(*GetProbe)(nil),          // 43: vedette.ingest.v1.GetProbe
-	(*Probe)(nil),             // 44: vedette.ingest.v1.Probe
-	(*ProbeWarning)(nil),      // 45: vedette.ingest.v1.ProbeWarning
+	(*Alive)(nil),             // 14: vedette.ingest.v1.Alive
+	(*Hello)(nil),             // 15: vedette.ingest.v1.Hello
+	(*SetCameras)(nil),        // 16: vedette.ingest.v1.SetCameras
+	(*OpenCamera)(nil),        // 17: vedette.ingest.v1.OpenCamera
+	(*Camera)(nil),            // 18: vedette.ingest.v1.Camera
+	(*Tls)(nil),               // 19: vedette.ingest.v1.Tls
+	(*PrivacyMask)(nil),       // 20: vedette.ingest.v1.PrivacyMask
+	(*Point)(nil),             // 21: vedette.ingest.v1.Point
+	(*FilePlayback)(nil),      // 22: vedette.ingest.v1.FilePlayback
+	(*MotionGate)(nil),        // 23: vedette.ingest.v1.MotionGate
+	(*WatchFrames)(nil),       // 24: vedette.ingest.v1.WatchFrames
+	(*SlotsOpened)(nil),       // 25: vedette.ingest.v1.SlotsOpened
+	(*SlotsClosed)(nil),       // 26: vedette.ingest.v1.SlotsClosed
+	(*FrameNotice)(nil),       // 27: vedette.ingest.v1.FrameNotice
+	(*ReleaseLease)(nil),      // 28: vedette.ingest.v1.ReleaseLease
+	(*GetPicture)(nil),        // 29: vedette.ingest.v1.GetPicture
+	(*Rectangle)(nil),         // 30: vedette.ingest.v1.Rectangle
+	(*Picture)(nil),           // 31: vedette.ingest.v1.Picture
+	(*WatchAccessUnits)(nil),  // 32: vedette.ingest.v1.WatchAccessUnits
+	(*GetAccessUnits)(nil),    // 33: vedette.ingest.v1.GetAccessUnits
+	(*AccessUnits)(nil),       // 34: vedette.ingest.v1.AccessUnits
+	(*StreamDescription)(nil), // 35: vedette.ingest.v1.StreamDescription
+	(*AccessUnit)(nil),        // 36: vedette.ingest.v1.AccessUnit
+	(*CameraStatus)(nil),      // 37: vedette.ingest.v1.CameraStatus
+	(*StreamDetails)(nil),     // 38: vedette.ingest.v1.StreamDetails
+	(*Error)(nil),             // 39: vedette.ingest.v1.Error
+	(*Counters)(nil),          // 40: vedette.ingest.v1.Counters
+	(*DumpPackets)(nil),       // 41: vedette.ingest.v1.DumpPackets
+	(*PacketDump)(nil),        // 42: vedette.ingest.v1.PacketDump
+	(*ClockStep)(nil),         // 43: vedette.ingest.v1.ClockStep
+	(*GetProbe)(nil),          // 44: vedette.ingest.v1.GetProbe
+	(*Probe)(nil),             // 45: vedette.ingest.v1.Probe
+	(*ProbeWarning)(nil),      // 46: vedette.ingest.v1.ProbeWarning
 }
 var file_ingest_v1_ingest_proto_depIdxs = []int32{
-	14, // 0: vedette.ingest.v1.ToIngest.hello:type_name -> vedette.ingest.v1.Hello
-	15, // 1: vedette.ingest.v1.ToIngest.set_cameras:type_name -> vedette.ingest.v1.SetCameras
-	23, // 2: vedette.ingest.v1.ToIngest.watch_frames:type_name -> vedette.ingest.v1.WatchFrames
-	27, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
-	28, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
-	31, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
-	43, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
-	32, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
-	40, // 8: vedette.ingest.v1.ToIngest.dump_packets:type_name -> vedette.ingest.v1.DumpPackets
-	16, // 9: vedette.ingest.v1.ToIngest.open_camera:type_name -> vedette.ingest.v1.OpenCamera
-	14, // 10: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
-	36, // 11: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
-	24, // 12: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
-	25, // 13: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
-	26, // 14: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
-	35, // 15: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
-	34, // 16: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
-	30, // 17: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
-	39, // 18: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
-	42, // 19: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
-	44, // 20: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
-	33, // 21: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
-	41, // 22: vedette.ingest.v1.FromIngest.packet_dump:type_name -> vedette.ingest.v1.PacketDump
-	17, // 23: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
-	17, // 24: vedette.ingest.v1.OpenCamera.camera:type_name -> vedette.ingest.v1.Camera
-	1,  // 25: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
-	18, // 26: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
-	19, // 27: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
-	21, // 28: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
-	22, // 29: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
-	0,  // 30: vedette.ingest.v1.Camera.isolation:type_name -> vedette.ingest.v1.Isolation
-	20, // 31: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
-	19, // 32: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
-	3,  // 33: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
-	2,  // 34: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
-	4,  // 35: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
-	3,  // 36: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
-	29, // 37: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
-	38, // 38: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
-	34, // 39: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
-	35, // 40: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
-	38, // 41: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
-	5,  // 42: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
-	7,  // 43: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
-	8,  // 44: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
-	38, // 45: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
-	37, // 46: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
-	9,  // 47: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
-	6,  // 48: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
-	36, // 49: vedette.ingest.v1.CameraStatus.main:type_name -> vedette.ingest.v1.CameraStatus
-	5,  // 50: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
-	1,  // 51: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
-	10, // 52: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
-	38, // 53: vedette.ingest.v1.PacketDump.error:type_name -> vedette.ingest.v1.Error
-	17, // 54: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
-	38, // 55: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
-	8,  // 56: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
-	37, // 57: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
-	45, // 58: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
-	11, // 59: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
-	60, // [60:60] is the sub-list for method output_type
-	60, // [60:60] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	15, // 0: vedette.ingest.v1.ToIngest.hello:type_name -> vedette.ingest.v1.Hello
+	16, // 1: vedette.ingest.v1.ToIngest.set_cameras:type_name -> vedette.ingest.v1.SetCameras
+	24, // 2: vedette.ingest.v1.ToIngest.watch_frames:type_name -> vedette.ingest.v1.WatchFrames
+	28, // 3: vedette.ingest.v1.ToIngest.release_lease:type_name -> vedette.ingest.v1.ReleaseLease
+	29, // 4: vedette.ingest.v1.ToIngest.get_picture:type_name -> vedette.ingest.v1.GetPicture
+	32, // 5: vedette.ingest.v1.ToIngest.watch_access_units:type_name -> vedette.ingest.v1.WatchAccessUnits
+	44, // 6: vedette.ingest.v1.ToIngest.get_probe:type_name -> vedette.ingest.v1.GetProbe
+	33, // 7: vedette.ingest.v1.ToIngest.get_access_units:type_name -> vedette.ingest.v1.GetAccessUnits
+	41, // 8: vedette.ingest.v1.ToIngest.dump_packets:type_name -> vedette.ingest.v1.DumpPackets
+	17, // 9: vedette.ingest.v1.ToIngest.open_camera:type_name -> vedette.ingest.v1.OpenCamera
+	15, // 10: vedette.ingest.v1.FromIngest.hello:type_name -> vedette.ingest.v1.Hello
+	37, // 11: vedette.ingest.v1.FromIngest.camera_status:type_name -> vedette.ingest.v1.CameraStatus
+	25, // 12: vedette.ingest.v1.FromIngest.slots_opened:type_name -> vedette.ingest.v1.SlotsOpened
+	26, // 13: vedette.ingest.v1.FromIngest.slots_closed:type_name -> vedette.ingest.v1.SlotsClosed
+	27, // 14: vedette.ingest.v1.FromIngest.frame_notice:type_name -> vedette.ingest.v1.FrameNotice
+	36, // 15: vedette.ingest.v1.FromIngest.access_unit:type_name -> vedette.ingest.v1.AccessUnit
+	35, // 16: vedette.ingest.v1.FromIngest.stream_description:type_name -> vedette.ingest.v1.StreamDescription
+	31, // 17: vedette.ingest.v1.FromIngest.picture:type_name -> vedette.ingest.v1.Picture
+	40, // 18: vedette.ingest.v1.FromIngest.counters:type_name -> vedette.ingest.v1.Counters
+	43, // 19: vedette.ingest.v1.FromIngest.clock_step:type_name -> vedette.ingest.v1.ClockStep
+	45, // 20: vedette.ingest.v1.FromIngest.probe:type_name -> vedette.ingest.v1.Probe
+	34, // 21: vedette.ingest.v1.FromIngest.access_units:type_name -> vedette.ingest.v1.AccessUnits
+	42, // 22: vedette.ingest.v1.FromIngest.packet_dump:type_name -> vedette.ingest.v1.PacketDump
+	14, // 23: vedette.ingest.v1.FromIngest.alive:type_name -> vedette.ingest.v1.Alive
+	18, // 24: vedette.ingest.v1.SetCameras.cameras:type_name -> vedette.ingest.v1.Camera
+	18, // 25: vedette.ingest.v1.OpenCamera.camera:type_name -> vedette.ingest.v1.Camera
+	1,  // 26: vedette.ingest.v1.Camera.transport:type_name -> vedette.ingest.v1.Transport
+	19, // 27: vedette.ingest.v1.Camera.tls:type_name -> vedette.ingest.v1.Tls
+	20, // 28: vedette.ingest.v1.Camera.privacy_masks:type_name -> vedette.ingest.v1.PrivacyMask
+	22, // 29: vedette.ingest.v1.Camera.file:type_name -> vedette.ingest.v1.FilePlayback
+	23, // 30: vedette.ingest.v1.Camera.motion_gate:type_name -> vedette.ingest.v1.MotionGate
+	0,  // 31: vedette.ingest.v1.Camera.isolation:type_name -> vedette.ingest.v1.Isolation
+	21, // 32: vedette.ingest.v1.PrivacyMask.points:type_name -> vedette.ingest.v1.Point
+	20, // 33: vedette.ingest.v1.MotionGate.ignore:type_name -> vedette.ingest.v1.PrivacyMask
+	3,  // 34: vedette.ingest.v1.SlotsOpened.format:type_name -> vedette.ingest.v1.PixelFormat
+	2,  // 35: vedette.ingest.v1.SlotsOpened.reason:type_name -> vedette.ingest.v1.EpochReason
+	4,  // 36: vedette.ingest.v1.FrameNotice.capture_quality:type_name -> vedette.ingest.v1.TimeQuality
+	3,  // 37: vedette.ingest.v1.FrameNotice.format:type_name -> vedette.ingest.v1.PixelFormat
+	30, // 38: vedette.ingest.v1.GetPicture.crop:type_name -> vedette.ingest.v1.Rectangle
+	39, // 39: vedette.ingest.v1.Picture.error:type_name -> vedette.ingest.v1.Error
+	35, // 40: vedette.ingest.v1.AccessUnits.description:type_name -> vedette.ingest.v1.StreamDescription
+	36, // 41: vedette.ingest.v1.AccessUnits.unit:type_name -> vedette.ingest.v1.AccessUnit
+	39, // 42: vedette.ingest.v1.AccessUnits.error:type_name -> vedette.ingest.v1.Error
+	5,  // 43: vedette.ingest.v1.StreamDescription.codec:type_name -> vedette.ingest.v1.Codec
+	7,  // 44: vedette.ingest.v1.CameraStatus.state:type_name -> vedette.ingest.v1.CameraState
+	8,  // 45: vedette.ingest.v1.CameraStatus.stage:type_name -> vedette.ingest.v1.Stage
+	39, // 46: vedette.ingest.v1.CameraStatus.error:type_name -> vedette.ingest.v1.Error
+	38, // 47: vedette.ingest.v1.CameraStatus.stream:type_name -> vedette.ingest.v1.StreamDetails
+	9,  // 48: vedette.ingest.v1.CameraStatus.applied:type_name -> vedette.ingest.v1.Applied
+	6,  // 49: vedette.ingest.v1.CameraStatus.gate:type_name -> vedette.ingest.v1.GateState
+	37, // 50: vedette.ingest.v1.CameraStatus.main:type_name -> vedette.ingest.v1.CameraStatus
+	5,  // 51: vedette.ingest.v1.StreamDetails.codec:type_name -> vedette.ingest.v1.Codec
+	1,  // 52: vedette.ingest.v1.StreamDetails.transport:type_name -> vedette.ingest.v1.Transport
+	10, // 53: vedette.ingest.v1.Error.reason:type_name -> vedette.ingest.v1.ErrorReason
+	39, // 54: vedette.ingest.v1.PacketDump.error:type_name -> vedette.ingest.v1.Error
+	18, // 55: vedette.ingest.v1.GetProbe.camera:type_name -> vedette.ingest.v1.Camera
+	39, // 56: vedette.ingest.v1.Probe.error:type_name -> vedette.ingest.v1.Error
+	8,  // 57: vedette.ingest.v1.Probe.stage:type_name -> vedette.ingest.v1.Stage
+	38, // 58: vedette.ingest.v1.Probe.stream:type_name -> vedette.ingest.v1.StreamDetails
+	46, // 59: vedette.ingest.v1.Probe.warnings:type_name -> vedette.ingest.v1.ProbeWarning
+	11, // 60: vedette.ingest.v1.ProbeWarning.kind:type_name -> vedette.ingest.v1.ProbeWarningKind
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_ingest_v1_ingest_proto_init() }
@@ -4817,8 +4875,9 @@ func file_ingest_v1_ingest_proto_init() {
 		(*FromIngest_Probe)(nil),
 		(*FromIngest_AccessUnits)(nil),
 		(*FromIngest_PacketDump)(nil),
+		(*FromIngest_Alive)(nil),
 	}
-	file_ingest_v1_ingest_proto_msgTypes[16].OneofWrappers = []any{
+	file_ingest_v1_ingest_proto_msgTypes[17].OneofWrappers = []any{
 		(*GetPicture_LeaseId)(nil),
 		(*GetPicture_Camera)(nil),
 	}
@@ -4828,7 +4887,7 @@ func file_ingest_v1_ingest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ingest_v1_ingest_proto_rawDesc), len(file_ingest_v1_ingest_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

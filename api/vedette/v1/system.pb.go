@@ -143,6 +143,60 @@ func (DiskPressure) EnumDescriptor() ([]byte, []int) {
 	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
 }
 
+// Severity is how bad a finding is.
+type Severity int32
+
+const (
+	Severity_SEVERITY_UNSPECIFIED Severity = 0
+	Severity_SEVERITY_OK          Severity = 1
+	Severity_SEVERITY_WARNING     Severity = 2
+	// It keeps the box, or a part of it, from working.
+	Severity_SEVERITY_ERROR Severity = 3
+)
+
+// Enum value maps for Severity.
+var (
+	Severity_name = map[int32]string{
+		0: "SEVERITY_UNSPECIFIED",
+		1: "SEVERITY_OK",
+		2: "SEVERITY_WARNING",
+		3: "SEVERITY_ERROR",
+	}
+	Severity_value = map[string]int32{
+		"SEVERITY_UNSPECIFIED": 0,
+		"SEVERITY_OK":          1,
+		"SEVERITY_WARNING":     2,
+		"SEVERITY_ERROR":       3,
+	}
+)
+
+func (x Severity) Enum() *Severity {
+	p := new(Severity)
+	*p = x
+	return p
+}
+
+func (x Severity) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Severity) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_system_proto_enumTypes[2].Descriptor()
+}
+
+func (Severity) Type() protoreflect.EnumType {
+	return &file_vedette_v1_system_proto_enumTypes[2]
+}
+
+func (x Severity) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Severity.Descriptor instead.
+func (Severity) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{2}
+}
+
 // ProcessState is where a process is in its life.
 type ProcessState int32
 
@@ -185,11 +239,11 @@ func (x ProcessState) String() string {
 }
 
 func (ProcessState) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_system_proto_enumTypes[2].Descriptor()
+	return file_vedette_v1_system_proto_enumTypes[3].Descriptor()
 }
 
 func (ProcessState) Type() protoreflect.EnumType {
-	return &file_vedette_v1_system_proto_enumTypes[2]
+	return &file_vedette_v1_system_proto_enumTypes[3]
 }
 
 func (x ProcessState) Number() protoreflect.EnumNumber {
@@ -198,7 +252,7 @@ func (x ProcessState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProcessState.Descriptor instead.
 func (ProcessState) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{2}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{3}
 }
 
 type GetCapacityRequest struct {
@@ -1301,6 +1355,240 @@ func (x *AuditEntry) GetRequest() string {
 	return ""
 }
 
+type ListFindingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFindingsRequest) Reset() {
+	*x = ListFindingsRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFindingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFindingsRequest) ProtoMessage() {}
+
+func (x *ListFindingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFindingsRequest.ProtoReflect.Descriptor instead.
+func (*ListFindingsRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{13}
+}
+
+type ListFindingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the checks; a check may find several things.
+	Findings      []*Finding `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFindingsResponse) Reset() {
+	*x = ListFindingsResponse{}
+	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFindingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFindingsResponse) ProtoMessage() {}
+
+func (x *ListFindingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFindingsResponse.ProtoReflect.Descriptor instead.
+func (*ListFindingsResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListFindingsResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+// A Finding is what one check found.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the check, which stays the same: disk, clock, library, ...
+	Check    string   `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
+	Severity Severity `protobuf:"varint,2,opt,name=severity,proto3,enum=vedette.v1.Severity" json:"severity,omitempty"`
+	// What is there.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// What to do; empty when there is nothing to do.
+	Advice        string `protobuf:"bytes,4,opt,name=advice,proto3" json:"advice,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Finding) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Finding) GetSeverity() Severity {
+	if x != nil {
+		return x.Severity
+	}
+	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *Finding) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Finding) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
+type GetSupportBundleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSupportBundleRequest) Reset() {
+	*x = GetSupportBundleRequest{}
+	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSupportBundleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSupportBundleRequest) ProtoMessage() {}
+
+func (x *GetSupportBundleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSupportBundleRequest.ProtoReflect.Descriptor instead.
+func (*GetSupportBundleRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{16}
+}
+
+// GetSupportBundleResponse is the next part of the archive.
+type GetSupportBundleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Archive       []byte                 `protobuf:"bytes,1,opt,name=archive,proto3" json:"archive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSupportBundleResponse) Reset() {
+	*x = GetSupportBundleResponse{}
+	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSupportBundleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSupportBundleResponse) ProtoMessage() {}
+
+func (x *GetSupportBundleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSupportBundleResponse.ProtoReflect.Descriptor instead.
+func (*GetSupportBundleResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetSupportBundleResponse) GetArchive() []byte {
+	if x != nil {
+		return x.Archive
+	}
+	return nil
+}
+
 type CreateBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The last part of the backup's name: 1 to 63 of a-z, 0-9 and -. Empty: the time.
@@ -1311,7 +1599,7 @@ type CreateBackupRequest struct {
 
 func (x *CreateBackupRequest) Reset() {
 	*x = CreateBackupRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	mi := &file_vedette_v1_system_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1611,7 @@ func (x *CreateBackupRequest) String() string {
 func (*CreateBackupRequest) ProtoMessage() {}
 
 func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	mi := &file_vedette_v1_system_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1624,7 @@ func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBackupRequest.ProtoReflect.Descriptor instead.
 func (*CreateBackupRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateBackupRequest) GetBackupId() string {
@@ -1362,7 +1650,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	mi := &file_vedette_v1_system_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1662,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	mi := &file_vedette_v1_system_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1675,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{14}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Backup) GetName() string {
@@ -1433,7 +1721,7 @@ type ListBackupsRequest struct {
 
 func (x *ListBackupsRequest) Reset() {
 	*x = ListBackupsRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	mi := &file_vedette_v1_system_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1733,7 @@ func (x *ListBackupsRequest) String() string {
 func (*ListBackupsRequest) ProtoMessage() {}
 
 func (x *ListBackupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	mi := &file_vedette_v1_system_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1746,7 @@ func (x *ListBackupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackupsRequest.ProtoReflect.Descriptor instead.
 func (*ListBackupsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{15}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{20}
 }
 
 type ListBackupsResponse struct {
@@ -1470,7 +1758,7 @@ type ListBackupsResponse struct {
 
 func (x *ListBackupsResponse) Reset() {
 	*x = ListBackupsResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	mi := &file_vedette_v1_system_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1770,7 @@ func (x *ListBackupsResponse) String() string {
 func (*ListBackupsResponse) ProtoMessage() {}
 
 func (x *ListBackupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	mi := &file_vedette_v1_system_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1783,7 @@ func (x *ListBackupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackupsResponse.ProtoReflect.Descriptor instead.
 func (*ListBackupsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{16}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListBackupsResponse) GetBackups() []*Backup {
@@ -1514,7 +1802,7 @@ type DeleteBackupRequest struct {
 
 func (x *DeleteBackupRequest) Reset() {
 	*x = DeleteBackupRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	mi := &file_vedette_v1_system_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1814,7 @@ func (x *DeleteBackupRequest) String() string {
 func (*DeleteBackupRequest) ProtoMessage() {}
 
 func (x *DeleteBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	mi := &file_vedette_v1_system_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1827,7 @@ func (x *DeleteBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBackupRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{17}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteBackupRequest) GetName() string {
@@ -1557,7 +1845,7 @@ type DeleteBackupResponse struct {
 
 func (x *DeleteBackupResponse) Reset() {
 	*x = DeleteBackupResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[18]
+	mi := &file_vedette_v1_system_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1857,7 @@ func (x *DeleteBackupResponse) String() string {
 func (*DeleteBackupResponse) ProtoMessage() {}
 
 func (x *DeleteBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[18]
+	mi := &file_vedette_v1_system_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1870,7 @@ func (x *DeleteBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBackupResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{18}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{23}
 }
 
 // A Process is the appliance or one of its sidecars.
@@ -1603,7 +1891,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vedette_v1_system_proto_msgTypes[19]
+	mi := &file_vedette_v1_system_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1903,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[19]
+	mi := &file_vedette_v1_system_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1916,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{19}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Process) GetName() string {
@@ -1685,7 +1973,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[20]
+	mi := &file_vedette_v1_system_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1985,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[20]
+	mi := &file_vedette_v1_system_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1998,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{20}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetHistoryRequest) GetStartTime() *timestamppb.Timestamp {
@@ -1737,7 +2025,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[21]
+	mi := &file_vedette_v1_system_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +2037,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[21]
+	mi := &file_vedette_v1_system_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +2050,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{21}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetHistoryResponse) GetBox() []*BoxSample {
@@ -1807,7 +2095,7 @@ type BoxSample struct {
 
 func (x *BoxSample) Reset() {
 	*x = BoxSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[22]
+	mi := &file_vedette_v1_system_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2107,7 @@ func (x *BoxSample) String() string {
 func (*BoxSample) ProtoMessage() {}
 
 func (x *BoxSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[22]
+	mi := &file_vedette_v1_system_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2120,7 @@ func (x *BoxSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxSample.ProtoReflect.Descriptor instead.
 func (*BoxSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{22}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BoxSample) GetTime() *timestamppb.Timestamp {
@@ -1940,7 +2228,7 @@ type ProcessSample struct {
 
 func (x *ProcessSample) Reset() {
 	*x = ProcessSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[23]
+	mi := &file_vedette_v1_system_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2240,7 @@ func (x *ProcessSample) String() string {
 func (*ProcessSample) ProtoMessage() {}
 
 func (x *ProcessSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[23]
+	mi := &file_vedette_v1_system_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2253,7 @@ func (x *ProcessSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessSample.ProtoReflect.Descriptor instead.
 func (*ProcessSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{23}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ProcessSample) GetName() string {
@@ -2003,7 +2291,7 @@ type GpuSample struct {
 
 func (x *GpuSample) Reset() {
 	*x = GpuSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[24]
+	mi := &file_vedette_v1_system_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2303,7 @@ func (x *GpuSample) String() string {
 func (*GpuSample) ProtoMessage() {}
 
 func (x *GpuSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[24]
+	mi := &file_vedette_v1_system_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2316,7 @@ func (x *GpuSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuSample.ProtoReflect.Descriptor instead.
 func (*GpuSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{24}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GpuSample) GetName() string {
@@ -2073,7 +2361,7 @@ type StageSample struct {
 
 func (x *StageSample) Reset() {
 	*x = StageSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[25]
+	mi := &file_vedette_v1_system_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2373,7 @@ func (x *StageSample) String() string {
 func (*StageSample) ProtoMessage() {}
 
 func (x *StageSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[25]
+	mi := &file_vedette_v1_system_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2386,7 @@ func (x *StageSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageSample.ProtoReflect.Descriptor instead.
 func (*StageSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{25}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StageSample) GetStage() string {
@@ -2145,7 +2433,7 @@ type CameraSample struct {
 
 func (x *CameraSample) Reset() {
 	*x = CameraSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[26]
+	mi := &file_vedette_v1_system_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2445,7 @@ func (x *CameraSample) String() string {
 func (*CameraSample) ProtoMessage() {}
 
 func (x *CameraSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[26]
+	mi := &file_vedette_v1_system_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2458,7 @@ func (x *CameraSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraSample.ProtoReflect.Descriptor instead.
 func (*CameraSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{26}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CameraSample) GetCamera() string {
@@ -2312,7 +2600,18 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12\x1a\n" +
 	"\bresource\x18\x06 \x01(\tR\bresource\x12\x18\n" +
 	"\aoutcome\x18\a \x01(\tR\aoutcome\x12\x18\n" +
-	"\arequest\x18\b \x01(\tR\arequest\"2\n" +
+	"\arequest\x18\b \x01(\tR\arequest\"\x15\n" +
+	"\x13ListFindingsRequest\"G\n" +
+	"\x14ListFindingsResponse\x12/\n" +
+	"\bfindings\x18\x01 \x03(\v2\x13.vedette.v1.FindingR\bfindings\"\x83\x01\n" +
+	"\aFinding\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\tR\x05check\x120\n" +
+	"\bseverity\x18\x02 \x01(\x0e2\x14.vedette.v1.SeverityR\bseverity\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
+	"\x06advice\x18\x04 \x01(\tR\x06advice\"\x19\n" +
+	"\x17GetSupportBundleRequest\"4\n" +
+	"\x18GetSupportBundleResponse\x12\x18\n" +
+	"\aarchive\x18\x01 \x01(\fR\aarchive\"2\n" +
 	"\x13CreateBackupRequest\x12\x1b\n" +
 	"\tbackup_id\x18\x01 \x01(\tR\bbackupId\"\x9e\x01\n" +
 	"\x06Backup\x12\x17\n" +
@@ -2395,20 +2694,27 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x14DISK_PRESSURE_NORMAL\x10\x01\x12\x16\n" +
 	"\x12DISK_PRESSURE_WARN\x10\x02\x12 \n" +
 	"\x1cDISK_PRESSURE_SHED_SNAPSHOTS\x10\x03\x12!\n" +
-	"\x1dDISK_PRESSURE_SHED_DETECTIONS\x10\x04*\x9e\x01\n" +
+	"\x1dDISK_PRESSURE_SHED_DETECTIONS\x10\x04*_\n" +
+	"\bSeverity\x12\x18\n" +
+	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vSEVERITY_OK\x10\x01\x12\x14\n" +
+	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
+	"\x0eSEVERITY_ERROR\x10\x03*\x9e\x01\n" +
 	"\fProcessState\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16PROCESS_STATE_STARTING\x10\x01\x12\x17\n" +
 	"\x13PROCESS_STATE_READY\x10\x02\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNAVAILABLE\x10\x03\x12\x1b\n" +
-	"\x17PROCESS_STATE_UPGRADING\x10\x042\xce\x06\n" +
+	"\x17PROCESS_STATE_UPGRADING\x10\x042\xc3\b\n" +
 	"\rSystemService\x12Q\n" +
 	"\tGetSystem\x12\x1c.vedette.v1.GetSystemRequest\x1a\x12.vedette.v1.System\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/system\x12g\n" +
 	"\n" +
 	"GetHistory\x12\x1d.vedette.v1.GetHistoryRequest\x1a\x1e.vedette.v1.GetHistoryResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/system/history\x12`\n" +
 	"\vGetCapacity\x12\x1e.vedette.v1.GetCapacityRequest\x1a\x14.vedette.v1.Capacity\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/system/capacity\x12s\n" +
-	"\x0fMeasureCapacity\x12\".vedette.v1.MeasureCapacityRequest\x1a\x14.vedette.v1.Capacity\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/system/capacity:measure\x12w\n" +
+	"\x0fMeasureCapacity\x12\".vedette.v1.MeasureCapacityRequest\x1a\x14.vedette.v1.Capacity\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/system/capacity:measure\x12n\n" +
+	"\fListFindings\x12\x1f.vedette.v1.ListFindingsRequest\x1a .vedette.v1.ListFindingsResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/system/findings\x12\x82\x01\n" +
+	"\x10GetSupportBundle\x12#.vedette.v1.GetSupportBundleRequest\x1a$.vedette.v1.GetSupportBundleResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/system/support-bundle0\x01\x12w\n" +
 	"\x10ListAuditEntries\x12#.vedette.v1.ListAuditEntriesRequest\x1a$.vedette.v1.ListAuditEntriesResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/auditEntries\x12[\n" +
 	"\fCreateBackup\x12\x1f.vedette.v1.CreateBackupRequest\x1a\x12.vedette.v1.Backup\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/backups\x12c\n" +
 	"\vListBackups\x12\x1e.vedette.v1.ListBackupsRequest\x1a\x1f.vedette.v1.ListBackupsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/backups\x12o\n" +
@@ -2426,96 +2732,108 @@ func file_vedette_v1_system_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_system_proto_rawDescData
 }
 
-var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_vedette_v1_system_proto_goTypes = []any{
 	(LoadLevel)(0),                   // 0: vedette.v1.LoadLevel
 	(DiskPressure)(0),                // 1: vedette.v1.DiskPressure
-	(ProcessState)(0),                // 2: vedette.v1.ProcessState
-	(*GetCapacityRequest)(nil),       // 3: vedette.v1.GetCapacityRequest
-	(*MeasureCapacityRequest)(nil),   // 4: vedette.v1.MeasureCapacityRequest
-	(*Capacity)(nil),                 // 5: vedette.v1.Capacity
-	(*PipelineCost)(nil),             // 6: vedette.v1.PipelineCost
-	(*BatchCost)(nil),                // 7: vedette.v1.BatchCost
-	(*DecodeCost)(nil),               // 8: vedette.v1.DecodeCost
-	(*GetSystemRequest)(nil),         // 9: vedette.v1.GetSystemRequest
-	(*System)(nil),                   // 10: vedette.v1.System
-	(*Load)(nil),                     // 11: vedette.v1.Load
-	(*Storage)(nil),                  // 12: vedette.v1.Storage
-	(*ListAuditEntriesRequest)(nil),  // 13: vedette.v1.ListAuditEntriesRequest
-	(*ListAuditEntriesResponse)(nil), // 14: vedette.v1.ListAuditEntriesResponse
-	(*AuditEntry)(nil),               // 15: vedette.v1.AuditEntry
-	(*CreateBackupRequest)(nil),      // 16: vedette.v1.CreateBackupRequest
-	(*Backup)(nil),                   // 17: vedette.v1.Backup
-	(*ListBackupsRequest)(nil),       // 18: vedette.v1.ListBackupsRequest
-	(*ListBackupsResponse)(nil),      // 19: vedette.v1.ListBackupsResponse
-	(*DeleteBackupRequest)(nil),      // 20: vedette.v1.DeleteBackupRequest
-	(*DeleteBackupResponse)(nil),     // 21: vedette.v1.DeleteBackupResponse
-	(*Process)(nil),                  // 22: vedette.v1.Process
-	(*GetHistoryRequest)(nil),        // 23: vedette.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),       // 24: vedette.v1.GetHistoryResponse
-	(*BoxSample)(nil),                // 25: vedette.v1.BoxSample
-	(*ProcessSample)(nil),            // 26: vedette.v1.ProcessSample
-	(*GpuSample)(nil),                // 27: vedette.v1.GpuSample
-	(*StageSample)(nil),              // 28: vedette.v1.StageSample
-	(*CameraSample)(nil),             // 29: vedette.v1.CameraSample
-	(*timestamppb.Timestamp)(nil),    // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 31: google.protobuf.Duration
+	(Severity)(0),                    // 2: vedette.v1.Severity
+	(ProcessState)(0),                // 3: vedette.v1.ProcessState
+	(*GetCapacityRequest)(nil),       // 4: vedette.v1.GetCapacityRequest
+	(*MeasureCapacityRequest)(nil),   // 5: vedette.v1.MeasureCapacityRequest
+	(*Capacity)(nil),                 // 6: vedette.v1.Capacity
+	(*PipelineCost)(nil),             // 7: vedette.v1.PipelineCost
+	(*BatchCost)(nil),                // 8: vedette.v1.BatchCost
+	(*DecodeCost)(nil),               // 9: vedette.v1.DecodeCost
+	(*GetSystemRequest)(nil),         // 10: vedette.v1.GetSystemRequest
+	(*System)(nil),                   // 11: vedette.v1.System
+	(*Load)(nil),                     // 12: vedette.v1.Load
+	(*Storage)(nil),                  // 13: vedette.v1.Storage
+	(*ListAuditEntriesRequest)(nil),  // 14: vedette.v1.ListAuditEntriesRequest
+	(*ListAuditEntriesResponse)(nil), // 15: vedette.v1.ListAuditEntriesResponse
+	(*AuditEntry)(nil),               // 16: vedette.v1.AuditEntry
+	(*ListFindingsRequest)(nil),      // 17: vedette.v1.ListFindingsRequest
+	(*ListFindingsResponse)(nil),     // 18: vedette.v1.ListFindingsResponse
+	(*Finding)(nil),                  // 19: vedette.v1.Finding
+	(*GetSupportBundleRequest)(nil),  // 20: vedette.v1.GetSupportBundleRequest
+	(*GetSupportBundleResponse)(nil), // 21: vedette.v1.GetSupportBundleResponse
+	(*CreateBackupRequest)(nil),      // 22: vedette.v1.CreateBackupRequest
+	(*Backup)(nil),                   // 23: vedette.v1.Backup
+	(*ListBackupsRequest)(nil),       // 24: vedette.v1.ListBackupsRequest
+	(*ListBackupsResponse)(nil),      // 25: vedette.v1.ListBackupsResponse
+	(*DeleteBackupRequest)(nil),      // 26: vedette.v1.DeleteBackupRequest
+	(*DeleteBackupResponse)(nil),     // 27: vedette.v1.DeleteBackupResponse
+	(*Process)(nil),                  // 28: vedette.v1.Process
+	(*GetHistoryRequest)(nil),        // 29: vedette.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),       // 30: vedette.v1.GetHistoryResponse
+	(*BoxSample)(nil),                // 31: vedette.v1.BoxSample
+	(*ProcessSample)(nil),            // 32: vedette.v1.ProcessSample
+	(*GpuSample)(nil),                // 33: vedette.v1.GpuSample
+	(*StageSample)(nil),              // 34: vedette.v1.StageSample
+	(*CameraSample)(nil),             // 35: vedette.v1.CameraSample
+	(*timestamppb.Timestamp)(nil),    // 36: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 37: google.protobuf.Duration
 }
 var file_vedette_v1_system_proto_depIdxs = []int32{
-	30, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
-	6,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
-	8,  // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
-	31, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
-	7,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
-	31, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
-	31, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
-	30, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
-	22, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
-	30, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
-	12, // 10: vedette.v1.System.storage:type_name -> vedette.v1.Storage
-	11, // 11: vedette.v1.System.load:type_name -> vedette.v1.Load
-	25, // 12: vedette.v1.System.sample:type_name -> vedette.v1.BoxSample
+	36, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
+	7,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
+	9,  // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
+	37, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
+	8,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
+	37, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
+	37, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
+	36, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
+	28, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
+	36, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
+	13, // 10: vedette.v1.System.storage:type_name -> vedette.v1.Storage
+	12, // 11: vedette.v1.System.load:type_name -> vedette.v1.Load
+	31, // 12: vedette.v1.System.sample:type_name -> vedette.v1.BoxSample
 	0,  // 13: vedette.v1.Load.level:type_name -> vedette.v1.LoadLevel
-	30, // 14: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
+	36, // 14: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
 	1,  // 15: vedette.v1.Storage.pressure:type_name -> vedette.v1.DiskPressure
-	30, // 16: vedette.v1.Storage.oldest_time:type_name -> google.protobuf.Timestamp
-	30, // 17: vedette.v1.Storage.last_commit_time:type_name -> google.protobuf.Timestamp
-	15, // 18: vedette.v1.ListAuditEntriesResponse.audit_entries:type_name -> vedette.v1.AuditEntry
-	30, // 19: vedette.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	30, // 20: vedette.v1.Backup.create_time:type_name -> google.protobuf.Timestamp
-	17, // 21: vedette.v1.ListBackupsResponse.backups:type_name -> vedette.v1.Backup
-	2,  // 22: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
-	30, // 23: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
-	30, // 24: vedette.v1.GetHistoryRequest.start_time:type_name -> google.protobuf.Timestamp
-	25, // 25: vedette.v1.GetHistoryResponse.box:type_name -> vedette.v1.BoxSample
-	29, // 26: vedette.v1.GetHistoryResponse.cameras:type_name -> vedette.v1.CameraSample
-	30, // 27: vedette.v1.BoxSample.time:type_name -> google.protobuf.Timestamp
-	26, // 28: vedette.v1.BoxSample.processes:type_name -> vedette.v1.ProcessSample
-	27, // 29: vedette.v1.BoxSample.gpus:type_name -> vedette.v1.GpuSample
-	28, // 30: vedette.v1.BoxSample.stages:type_name -> vedette.v1.StageSample
-	30, // 31: vedette.v1.CameraSample.time:type_name -> google.protobuf.Timestamp
-	9,  // 32: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
-	23, // 33: vedette.v1.SystemService.GetHistory:input_type -> vedette.v1.GetHistoryRequest
-	3,  // 34: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
-	4,  // 35: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
-	13, // 36: vedette.v1.SystemService.ListAuditEntries:input_type -> vedette.v1.ListAuditEntriesRequest
-	16, // 37: vedette.v1.SystemService.CreateBackup:input_type -> vedette.v1.CreateBackupRequest
-	18, // 38: vedette.v1.SystemService.ListBackups:input_type -> vedette.v1.ListBackupsRequest
-	20, // 39: vedette.v1.SystemService.DeleteBackup:input_type -> vedette.v1.DeleteBackupRequest
-	10, // 40: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
-	24, // 41: vedette.v1.SystemService.GetHistory:output_type -> vedette.v1.GetHistoryResponse
-	5,  // 42: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
-	5,  // 43: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
-	14, // 44: vedette.v1.SystemService.ListAuditEntries:output_type -> vedette.v1.ListAuditEntriesResponse
-	17, // 45: vedette.v1.SystemService.CreateBackup:output_type -> vedette.v1.Backup
-	19, // 46: vedette.v1.SystemService.ListBackups:output_type -> vedette.v1.ListBackupsResponse
-	21, // 47: vedette.v1.SystemService.DeleteBackup:output_type -> vedette.v1.DeleteBackupResponse
-	40, // [40:48] is the sub-list for method output_type
-	32, // [32:40] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	36, // 16: vedette.v1.Storage.oldest_time:type_name -> google.protobuf.Timestamp
+	36, // 17: vedette.v1.Storage.last_commit_time:type_name -> google.protobuf.Timestamp
+	16, // 18: vedette.v1.ListAuditEntriesResponse.audit_entries:type_name -> vedette.v1.AuditEntry
+	36, // 19: vedette.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	19, // 20: vedette.v1.ListFindingsResponse.findings:type_name -> vedette.v1.Finding
+	2,  // 21: vedette.v1.Finding.severity:type_name -> vedette.v1.Severity
+	36, // 22: vedette.v1.Backup.create_time:type_name -> google.protobuf.Timestamp
+	23, // 23: vedette.v1.ListBackupsResponse.backups:type_name -> vedette.v1.Backup
+	3,  // 24: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
+	36, // 25: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
+	36, // 26: vedette.v1.GetHistoryRequest.start_time:type_name -> google.protobuf.Timestamp
+	31, // 27: vedette.v1.GetHistoryResponse.box:type_name -> vedette.v1.BoxSample
+	35, // 28: vedette.v1.GetHistoryResponse.cameras:type_name -> vedette.v1.CameraSample
+	36, // 29: vedette.v1.BoxSample.time:type_name -> google.protobuf.Timestamp
+	32, // 30: vedette.v1.BoxSample.processes:type_name -> vedette.v1.ProcessSample
+	33, // 31: vedette.v1.BoxSample.gpus:type_name -> vedette.v1.GpuSample
+	34, // 32: vedette.v1.BoxSample.stages:type_name -> vedette.v1.StageSample
+	36, // 33: vedette.v1.CameraSample.time:type_name -> google.protobuf.Timestamp
+	10, // 34: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
+	29, // 35: vedette.v1.SystemService.GetHistory:input_type -> vedette.v1.GetHistoryRequest
+	4,  // 36: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
+	5,  // 37: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
+	17, // 38: vedette.v1.SystemService.ListFindings:input_type -> vedette.v1.ListFindingsRequest
+	20, // 39: vedette.v1.SystemService.GetSupportBundle:input_type -> vedette.v1.GetSupportBundleRequest
+	14, // 40: vedette.v1.SystemService.ListAuditEntries:input_type -> vedette.v1.ListAuditEntriesRequest
+	22, // 41: vedette.v1.SystemService.CreateBackup:input_type -> vedette.v1.CreateBackupRequest
+	24, // 42: vedette.v1.SystemService.ListBackups:input_type -> vedette.v1.ListBackupsRequest
+	26, // 43: vedette.v1.SystemService.DeleteBackup:input_type -> vedette.v1.DeleteBackupRequest
+	11, // 44: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
+	30, // 45: vedette.v1.SystemService.GetHistory:output_type -> vedette.v1.GetHistoryResponse
+	6,  // 46: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
+	6,  // 47: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
+	18, // 48: vedette.v1.SystemService.ListFindings:output_type -> vedette.v1.ListFindingsResponse
+	21, // 49: vedette.v1.SystemService.GetSupportBundle:output_type -> vedette.v1.GetSupportBundleResponse
+	15, // 50: vedette.v1.SystemService.ListAuditEntries:output_type -> vedette.v1.ListAuditEntriesResponse
+	23, // 51: vedette.v1.SystemService.CreateBackup:output_type -> vedette.v1.Backup
+	25, // 52: vedette.v1.SystemService.ListBackups:output_type -> vedette.v1.ListBackupsResponse
+	27, // 53: vedette.v1.SystemService.DeleteBackup:output_type -> vedette.v1.DeleteBackupResponse
+	44, // [44:54] is the sub-list for method output_type
+	34, // [34:44] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_system_proto_init() }
@@ -2523,14 +2841,14 @@ func file_vedette_v1_system_proto_init() {
 	if File_vedette_v1_system_proto != nil {
 		return
 	}
-	file_vedette_v1_system_proto_msgTypes[22].OneofWrappers = []any{}
+	file_vedette_v1_system_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_system_proto_rawDesc), len(file_vedette_v1_system_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   27,
+			NumEnums:      4,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,8 @@ const (
 	SystemService_GetHistory_FullMethodName       = "/vedette.v1.SystemService/GetHistory"
 	SystemService_GetCapacity_FullMethodName      = "/vedette.v1.SystemService/GetCapacity"
 	SystemService_MeasureCapacity_FullMethodName  = "/vedette.v1.SystemService/MeasureCapacity"
+	SystemService_ListFindings_FullMethodName     = "/vedette.v1.SystemService/ListFindings"
+	SystemService_GetSupportBundle_FullMethodName = "/vedette.v1.SystemService/GetSupportBundle"
 	SystemService_ListAuditEntries_FullMethodName = "/vedette.v1.SystemService/ListAuditEntries"
 	SystemService_CreateBackup_FullMethodName     = "/vedette.v1.SystemService/CreateBackup"
 	SystemService_ListBackups_FullMethodName      = "/vedette.v1.SystemService/ListBackups"
@@ -45,6 +47,12 @@ type SystemServiceClient interface {
 	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
 	// the analysis meanwhile, and returns what GetCapacity returns from then on.
 	MeasureCapacity(ctx context.Context, in *MeasureCapacityRequest, opts ...grpc.CallOption) (*Capacity, error)
+	// ListFindings looks at the machine as "vedette doctor" does (limits, processor, clock, disk, programs, libraries and
+	// models) and tells what it finds now.
+	ListFindings(ctx context.Context, in *ListFindingsRequest, opts ...grpc.CallOption) (*ListFindingsResponse, error)
+	// GetSupportBundle makes an archive (tar, gzip) of what a report of a fault needs, without secrets. As a plain file it
+	// is at /v1/system/support-bundle.tar.gz.
+	GetSupportBundle(ctx context.Context, in *GetSupportBundleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetSupportBundleResponse], error)
 	// ListAuditEntries returns who changed what, newest first, a page at a time.
 	ListAuditEntries(ctx context.Context, in *ListAuditEntriesRequest, opts ...grpc.CallOption) (*ListAuditEntriesResponse, error)
 	// CreateBackup writes a verified copy of everything but pictures and clips into the data directory's backups folder
@@ -104,6 +112,35 @@ func (c *systemServiceClient) MeasureCapacity(ctx context.Context, in *MeasureCa
 	return out, nil
 }
 
+func (c *systemServiceClient) ListFindings(ctx context.Context, in *ListFindingsRequest, opts ...grpc.CallOption) (*ListFindingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListFindingsResponse)
+	err := c.cc.Invoke(ctx, SystemService_ListFindings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) GetSupportBundle(ctx context.Context, in *GetSupportBundleRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetSupportBundleResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SystemService_ServiceDesc.Streams[0], SystemService_GetSupportBundle_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetSupportBundleRequest, GetSupportBundleResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SystemService_GetSupportBundleClient = grpc.ServerStreamingClient[GetSupportBundleResponse]
+
 func (c *systemServiceClient) ListAuditEntries(ctx context.Context, in *ListAuditEntriesRequest, opts ...grpc.CallOption) (*ListAuditEntriesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAuditEntriesResponse)
@@ -160,6 +197,12 @@ type SystemServiceServer interface {
 	// MeasureCapacity runs the models at several batch sizes and decodes clips, which takes some seconds and disturbs
 	// the analysis meanwhile, and returns what GetCapacity returns from then on.
 	MeasureCapacity(context.Context, *MeasureCapacityRequest) (*Capacity, error)
+	// ListFindings looks at the machine as "vedette doctor" does (limits, processor, clock, disk, programs, libraries and
+	// models) and tells what it finds now.
+	ListFindings(context.Context, *ListFindingsRequest) (*ListFindingsResponse, error)
+	// GetSupportBundle makes an archive (tar, gzip) of what a report of a fault needs, without secrets. As a plain file it
+	// is at /v1/system/support-bundle.tar.gz.
+	GetSupportBundle(*GetSupportBundleRequest, grpc.ServerStreamingServer[GetSupportBundleResponse]) error
 	// ListAuditEntries returns who changed what, newest first, a page at a time.
 	ListAuditEntries(context.Context, *ListAuditEntriesRequest) (*ListAuditEntriesResponse, error)
 	// CreateBackup writes a verified copy of everything but pictures and clips into the data directory's backups folder
@@ -190,6 +233,12 @@ func (UnimplementedSystemServiceServer) GetCapacity(context.Context, *GetCapacit
 }
 func (UnimplementedSystemServiceServer) MeasureCapacity(context.Context, *MeasureCapacityRequest) (*Capacity, error) {
 	return nil, status.Error(codes.Unimplemented, "method MeasureCapacity not implemented")
+}
+func (UnimplementedSystemServiceServer) ListFindings(context.Context, *ListFindingsRequest) (*ListFindingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFindings not implemented")
+}
+func (UnimplementedSystemServiceServer) GetSupportBundle(*GetSupportBundleRequest, grpc.ServerStreamingServer[GetSupportBundleResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetSupportBundle not implemented")
 }
 func (UnimplementedSystemServiceServer) ListAuditEntries(context.Context, *ListAuditEntriesRequest) (*ListAuditEntriesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAuditEntries not implemented")
@@ -296,6 +345,35 @@ func _SystemService_MeasureCapacity_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SystemService_ListFindings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListFindingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).ListFindings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_ListFindings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).ListFindings(ctx, req.(*ListFindingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_GetSupportBundle_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetSupportBundleRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SystemServiceServer).GetSupportBundle(m, &grpc.GenericServerStream[GetSupportBundleRequest, GetSupportBundleResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SystemService_GetSupportBundleServer = grpc.ServerStreamingServer[GetSupportBundleResponse]
+
 func _SystemService_ListAuditEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAuditEntriesRequest)
 	if err := dec(in); err != nil {
@@ -392,6 +470,10 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SystemService_MeasureCapacity_Handler,
 		},
 		{
+			MethodName: "ListFindings",
+			Handler:    _SystemService_ListFindings_Handler,
+		},
+		{
 			MethodName: "ListAuditEntries",
 			Handler:    _SystemService_ListAuditEntries_Handler,
 		},
@@ -408,6 +490,12 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SystemService_DeleteBackup_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "GetSupportBundle",
+			Handler:       _SystemService_GetSupportBundle_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "vedette/v1/system.proto",
 }

@@ -1,9 +1,25 @@
-package cli
+package support
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
+
+func TestALogKeepsItsNewestLinesWhole(t *testing.T) {
+	var l Log
+	const lines = 100_000
+	for i := range lines {
+		fmt.Fprintf(&l, "line %d of some length, so that not all of them fit\n", i)
+	}
+	got := string(l.Bytes())
+	if len(got) > keptLog || len(got) < keptLog/2 {
+		t.Errorf("%d bytes are kept of %d", len(got), keptLog)
+	}
+	if !strings.HasPrefix(got, "line ") || !strings.HasSuffix(got, fmt.Sprintf("line %d of some length, so that not all of them fit\n", lines-1)) {
+		t.Errorf("it begins with %.60q", got)
+	}
+}
 
 func TestABundleKeepsNoSecret(t *testing.T) {
 	const canary = "kanarienvogel"
