@@ -122,13 +122,13 @@ func (e *entry) status(ingest ingestState) *vedettev1.CameraStatus {
 		s.Reason, s.Message = "INGEST_UNAVAILABLE", "the ingest sidecar is not connected; cameras come back when it does"
 	case ingestUpgrading:
 		s.Reason, s.Message = "UPGRADING", "the ingest sidecar is of another version; cameras come back when both are of one (restart the older of vedette and vedette-ingest)"
-	case ingestOnline:
+	case ingestOnline, ingestSilent:
 		s.State = vedettev1.CameraState_CAMERA_STATE_CONNECTING
 	}
 	if e.stream != nil {
 		s = proto.CloneOf(e.stream)
 	}
-	if ingest == ingestSilent {
+	if ingest == ingestSilent { // what it said last is old
 		s.State, s.ReceivedFps, s.NextRetryTime = vedettev1.CameraState_CAMERA_STATE_OFFLINE, 0, nil
 		s.Reason, s.Message = "INGEST_SILENT", "the ingest sidecar does not answer: its process is stopped, or stuck (vedette run starts it again after 15 s, systemd by its watchdog; otherwise restart vedette-ingest)"
 	}

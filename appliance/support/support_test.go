@@ -10,7 +10,9 @@ func TestALogKeepsItsNewestLinesWhole(t *testing.T) {
 	var l Log
 	const lines = 100_000
 	for i := range lines {
-		fmt.Fprintf(&l, "line %d of some length, so that not all of them fit\n", i)
+		if _, err := fmt.Fprintf(&l, "line %d of some length, so that not all of them fit\n", i); err != nil {
+			t.Fatal(err)
+		}
 	}
 	got := string(l.Bytes())
 	if len(got) > keptLog || len(got) < keptLog/2 {

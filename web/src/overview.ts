@@ -13,7 +13,11 @@ export function stateOf(c: Camera): { word: string; sentence: string; bad: 0 | 1
   const s = c.status ?? {};
   const word = words(s.state, "CAMERA_STATE_") || "unknown";
   const sentence = [s.message ?? s.reason, s.analysisMessage].filter(Boolean).join(" ");
-  if (word === "streaming") return { word: s.analysisReason ? "not analysed" : "live", sentence, bad: s.analysisReason ? 1 : 0 };
+  if (word === "streaming") {
+    const infer = live.system?.processes?.find((p) => p.name === "vedette-infer" && p.state !== "PROCESS_STATE_READY");
+    if (!s.analysisReason && !infer) return { word: "live", sentence, bad: 0 };
+    return { word: "not analysed", sentence: sentence || `vedette-infer: ${infer?.message || words(infer?.state, "PROCESS_STATE_")}`, bad: 1 };
+  }
   if (word === "disabled") return { word, sentence: "Switched off by an operator.", bad: 0 };
   if (word === "quarantined" && s.nextRetryTime) return { word, sentence: `${sentence} The next attempt is at ${clockTime(millis(s.nextRetryTime))}.`, bad: 2 };
   return { word, sentence, bad: word === "connecting" ? 1 : 2 };
@@ -120,7 +124,13 @@ export function trackRow(t: Track): HTMLElement {
     el("td", { class: "time" }, clockTime(millis(t.startTime))),
     el("td", { class: "span" }, span(millis(t.endTime) - millis(t.startTime))),
     el("td", { class: "span" }, `${Math.round((t.score ?? 0) * 100)} %`),
-    el("td", {}, !open ? endWord(t) : live.synced ? el("span", { class: "badge bad0" }, "in view") : "not known"));
+    el("td", {}, !open ? endWord(t) : inView(t) ? el("span", { class: "badge bad0" }, "in view") : "not known"));
+}
+
+/** inView tells whether an open track is known to be in view: not while its camera is not seen or not analysed. */
+export function inView(t: Track): boolean {
+  const c = live.cameras.get(t.camera);
+  return c !== undefined && stateOf(c).word === "live";
 }
 
 /** endWord is why a track ended. */
@@ -194,14 +204,20 @@ export function overview(main: HTMLElement): () => void {
     // Small pictures have no room for names on every box.
     tiles.forEach((t) => (t.view.layers.ids = tiles.size <= 4));
   };
+  let told = "";
   const tracks = (): void => {
     const latest = [...live.tracks.values()].sort((a, b) => millis(b.startTime) - millis(a.startTime)).slice(0, 24);
+    const says = JSON.stringify(latest.map((t) => [t, inView(t)]));
+    if (says === told) return;
+    told = says;
+    const focused = document.activeElement?.closest<HTMLElement>("tr[data-track]")?.dataset.track;
     if (latest.length === 0) fill(body, nothing(6, "Nothing seen yet. Tracks appear here as soon as something moves."));
     else fill(body, ...latest.map(trackRow));
+    if (focused) body.querySelector<HTMLElement>(`[data-track="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
   };
   const soonTracks = gently(tracks);
   const soonCameras = gently(cameras);
-  const offs = [live.on("cameras", soonCameras), live.on("tracks", soonTracks), live.on("link", () => {
+  const offs = [live.on("cameras", soonCameras), live.on("cameras", soonTracks), live.on("system", soonTracks), live.on("tracks", soonTracks), live.on("link", () => {
     tiles.forEach((t) => t.tick());
     tracks();
   })];

@@ -4,7 +4,7 @@ import { ask, type Event, type Track } from "./api";
 import { said } from "./camera";
 import { clockTime, el, eventTypes, explained, fill, gently, lastPart, millis, nothing, percent, span, table } from "./dom";
 import { note } from "./notes";
-import { endWord, trackRow, trackTable } from "./overview";
+import { endWord, inView, trackRow, trackTable } from "./overview";
 import { live } from "./state";
 import { colourOf } from "./view";
 
@@ -114,7 +114,7 @@ function find(t: Track): HTMLElement {
   dot.style.background = colourOf(t.class);
   const picture = t.picture ? el("img", { src: t.picture, alt: `${t.class ?? "object"} on ${lastPart(t.camera)}`, loading: "lazy" }) : el("span", { class: "nopicture" }, "no picture");
   return el("li", { "data-track": lastPart(t.name) }, el("a", { href: `#/track/${t.name}` }, picture, el("b", {}, dot, t.class ?? "?", ` ${Math.round((t.score ?? 0) * 100)} %`),
-    el("span", {}, `${lastPart(t.camera)}, ${clockTime(millis(t.startTime))}`), el("span", {}, `${span(millis(t.endTime) - millis(t.startTime))}, ${t.state === "TRACK_STATE_OPEN" ? "in view" : endWord(t)}`)));
+    el("span", {}, `${lastPart(t.camera)}, ${clockTime(millis(t.startTime))}`), el("span", {}, `${span(millis(t.endTime) - millis(t.startTime))}, ${t.state !== "TRACK_STATE_OPEN" ? endWord(t) : inView(t) ? "in view" : "not known whether it is still in view"}`)));
 }
 
 export function trackScreen(main: HTMLElement, name: string): () => void {
