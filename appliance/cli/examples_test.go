@@ -3,6 +3,7 @@ package cli_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -127,6 +128,8 @@ func exampleBox(t *testing.T) (env []string, work string) {
 	server := api.New(api.Config{
 		Store: s, Cameras: registry, Pictures: album{}, HTTP: web, Local: local, System: func() *vedettev1.System { return &vedettev1.System{} },
 		Rules: rulebook.New(rulebook.Config{Store: s, Cameras: registry}), Sinks: sinks.New(sinks.Config{Store: s, Secrets: secrets}),
+		Doctor: func(context.Context) []*vedettev1.Finding { return nil },
+		Bundle: func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "archive"); return err },
 	})
 	serving.Go(func() {
 		if err := server.Run(ctx); err != nil {
