@@ -14,8 +14,11 @@ func (a *Appliance) startRules(s *stages, secrets *secret.Box) error {
 	if err := a.rules.Load(s.ctx); err != nil {
 		return err
 	}
-	host, _ := os.Hostname() // without one, the box goes by the program's name
-	a.sinks = sinks.New(sinks.Config{Store: a.store, Secrets: secrets, Box: host, Logger: a.cfg.Logger})
+	box := a.cfg.Follow.Box
+	if box == "" {
+		box, _ = os.Hostname() // without one, the box goes by the program's name
+	}
+	a.sinks = sinks.New(sinks.Config{Store: a.store, Secrets: secrets, Box: box, Logger: a.cfg.Logger})
 	if err := a.sinks.Load(s.ctx); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/api"
@@ -123,5 +124,41 @@ func TestDetectionsAreFoundByTheClockTheClientNames(t *testing.T) {
 	}
 	if _, err := analytics.ListDetections(t.Context(), &vedettev1.ListDetectionsRequest{TimeBasis: 9}); reason(err) != "INVALID_ARGUMENT" {
 		t.Errorf("a clock that is none: %v", err)
+	}
+}
+
+func TestAStarInTheMaskReplacesEverythingButSecrets(t *testing.T) {
+	b := start(t, false, album{})
+	star := &fieldmaskpb.FieldMask{Paths: []string{"*"}}
+	camera := door()
+	camera.DisplayName, camera.Labels, camera.Source.Username, camera.Source.Password = "Door", map[string]string{"floor": "1"}, "root", "p4ss"
+	cameras, rules, sinks := vedettev1.NewCameraServiceClient(b.local), vedettev1.NewRuleServiceClient(b.local), vedettev1.NewSinkServiceClient(b.local)
+	if _, err := cameras.CreateCamera(t.Context(), &vedettev1.CreateCameraRequest{CameraId: "door", Camera: camera}); err != nil {
+		t.Fatal(err)
+	}
+	camera = door()
+	camera.Name, camera.Source.Username = "cameras/door", "root"
+	c, err := cameras.UpdateCamera(t.Context(), &vedettev1.UpdateCameraRequest{Camera: camera, UpdateMask: star})
+	if err != nil || c.GetDisplayName() != "" || len(c.GetLabels()) != 0 || !c.GetSource().GetPasswordSet() || c.GetSource().GetUri() == "" {
+		t.Errorf("camera %v, %v", c, err)
+	}
+	zone := &vedettev1.Zone{DisplayName: "Mat", Classes: []string{"person"}, Polygon: []*vedettev1.Point{{X: 0.1, Y: 0.1}, {X: 0.9, Y: 0.1}, {X: 0.5, Y: 0.9}}}
+	if zone, err = rules.CreateZone(t.Context(), &vedettev1.CreateZoneRequest{Parent: "cameras/door", ZoneId: "mat", Zone: zone}); err != nil {
+		t.Fatal(err)
+	}
+	z, err := rules.UpdateZone(t.Context(), &vedettev1.UpdateZoneRequest{Zone: &vedettev1.Zone{Name: zone.GetName(), Polygon: zone.GetPolygon()}, UpdateMask: star})
+	if err != nil || z.GetDisplayName() != "" || len(z.GetClasses()) != 0 || z.GetUid() != zone.GetUid() {
+		t.Errorf("zone %v, %v", z, err)
+	}
+	if z, err := rules.UpdateZone(t.Context(), &vedettev1.UpdateZoneRequest{Zone: &vedettev1.Zone{Name: zone.GetName()}, UpdateMask: star}); reason(err) != "INVALID_ARGUMENT" {
+		t.Errorf("a zone without a polygon: %v, %v", z, err)
+	}
+	hook := &vedettev1.Sink_Webhook{Webhook: &vedettev1.WebhookTarget{Uri: "https://h/x"}}
+	if _, err := sinks.CreateSink(t.Context(), &vedettev1.CreateSinkRequest{SinkId: "hook", Sink: &vedettev1.Sink{Target: hook, Types: []string{"x"}, Secret: "k3y", Disabled: true}}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sinks.UpdateSink(t.Context(), &vedettev1.UpdateSinkRequest{Sink: &vedettev1.Sink{Name: "sinks/hook", Target: hook, Disabled: true}, UpdateMask: star})
+	if err != nil || len(s.GetTypes()) != 0 || !s.GetSecretSet() || s.GetWebhook().GetUri() != "https://h/x" {
+		t.Errorf("sink %v, %v", s, err)
 	}
 }

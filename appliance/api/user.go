@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -131,6 +132,12 @@ func (s *userService) UpdateUser(ctx context.Context, req *vedettev1.UpdateUserR
 			if set {
 				paths = append(paths, path)
 			}
+		}
+	}
+	if slices.Equal(paths, []string{"*"}) { // the whole user; the password stays unless there is one
+		paths = []string{"role", "cameras", "disabled"}
+		if want.GetPassword() != "" {
+			paths = append(paths, "password")
 		}
 	}
 	for _, path := range paths {

@@ -1,6 +1,8 @@
 package cameras
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
@@ -13,6 +15,9 @@ func merge(camera *vedettev1.Camera, password string, from *vedettev1.Camera, pa
 		if paths = setPaths(from); len(paths) == 0 {
 			return "", &InvalidError{Violations: []Violation{{Field: "update_mask", Description: "nothing would change: set a field or name one here"}}}
 		}
+	}
+	if slices.Equal(paths, []string{"*"}) { // the whole camera
+		paths = []string{"display_name", "labels", "source", "analysis", "recording", "privacy_masks", "desired_state"}
 	}
 	if from.GetSource() != nil {
 		from = proto.CloneOf(from)

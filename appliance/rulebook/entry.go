@@ -77,6 +77,15 @@ func clean(r rule) rule {
 // merge puts the fields of from that paths names into want; no paths: every field that is set.
 func merge(want, from rule, paths []string) error {
 	to, src := want.ProtoReflect(), from.ProtoReflect()
+	if slices.Equal(paths, []string{"*"}) { // the whole rule
+		fields := to.Descriptor().Fields()
+		for i := range fields.Len() {
+			if fd := fields.Get(i); given(fd.Name()) {
+				to.Clear(fd)
+			}
+		}
+		paths = nil
+	}
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 			if given(fd.Name()) {

@@ -216,6 +216,15 @@ func clean(sink *vedettev1.Sink) *vedettev1.Sink {
 func merge(want *vedettev1.Sink, secret *string, from *vedettev1.Sink, paths []string) error {
 	to, src := want.ProtoReflect(), from.ProtoReflect()
 	fixed := []string{"name", "uid", "etag", "secret", "secret_set", "create_time", "update_time", "status"}
+	if slices.Equal(paths, []string{"*"}) { // the whole sink; its secret stays unless there is another
+		fields := to.Descriptor().Fields()
+		for i := range fields.Len() {
+			if fd := fields.Get(i); !slices.Contains(fixed, string(fd.Name())) {
+				to.Clear(fd)
+			}
+		}
+		paths = nil
+	}
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 			if !slices.Contains(fixed, string(fd.Name())) {

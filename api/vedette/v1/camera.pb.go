@@ -1804,7 +1804,7 @@ type UpdateCameraRequest struct {
 	// source.main_uri, source.keep_main, source.tls, source.loop, source.pre_roll_bytes, privacy_masks,
 	// analysis, analysis.fps, analysis.pipeline, analysis.paused, analysis.every_frame, analysis.staleness_budget,
 	// analysis.priority, analysis.motion_gate, recording, recording.no_pictures, recording.clip, desired_state.
-	// Empty: every field that is set in camera.
+	// Empty: every field that is set in camera; *: all of them.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Check everything, change nothing.
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`

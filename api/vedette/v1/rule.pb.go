@@ -893,7 +893,7 @@ type UpdateZoneRequest struct {
 	// Its name says which. With an etag, the update is ABORTED when the zone changed meanwhile.
 	Zone *Zone `protobuf:"bytes,1,opt,name=zone,proto3" json:"zone,omitempty"`
 	// Fields of Zone: display_name, polygon, anchor, classes, min_score, inertia, dwell, loitering, occupancy, schedule,
-	// disabled. Empty: every field that is set in zone.
+	// disabled. Empty: every field that is set in zone; *: all of them.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Check everything, change nothing.
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
@@ -1304,7 +1304,7 @@ type UpdateLineRequest struct {
 	// Its name says which. With an etag, the update is ABORTED when the line changed meanwhile.
 	Line *Line `protobuf:"bytes,1,opt,name=line,proto3" json:"line,omitempty"`
 	// Fields of Line: display_name, start, end, anchor, classes, min_score, inertia, schedule, disabled. Empty: every
-	// field that is set in line.
+	// field that is set in line; *: all of them.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Check everything, change nothing.
 	ValidateOnly bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`

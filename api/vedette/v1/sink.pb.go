@@ -984,7 +984,7 @@ type UpdateSinkRequest struct {
 	// Its name says which. With an etag, the update is ABORTED when the sink changed meanwhile.
 	Sink *Sink `protobuf:"bytes,1,opt,name=sink,proto3" json:"sink,omitempty"`
 	// Fields of Sink: display_name, mqtt, webhook, nats, kafka, types, cameras, secret, disabled, ca_pem. Empty: every field that
-	// is set in sink.
+	// is set in sink; *: all of them.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Check everything, change nothing.
 	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`

@@ -258,7 +258,7 @@ func (x *ListUsersResponse) GetUsers() []*User {
 type UpdateUserRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	User  *User                  `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	// Paths of User: role, cameras, password, disabled. Empty: every field that is set in user.
+	// Paths of User: role, cameras, password, disabled. Empty: every field that is set in user; *: all of them.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
