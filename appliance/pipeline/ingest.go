@@ -37,6 +37,7 @@ type ingestLink struct {
 	client *ingestclient.Client
 
 	telling sync.Mutex // one list of cameras at a time
+	slots   openSlots
 
 	mu       sync.Mutex // guards what follows
 	err      error      // why there is no connection
@@ -45,7 +46,7 @@ type ingestLink struct {
 }
 
 func newIngestLink(p *Pipeline) *ingestLink {
-	l := &ingestLink{p: p, err: ErrIngestGone, states: map[string]ingestv1.CameraState{}}
+	l := &ingestLink{p: p, err: ErrIngestGone, states: map[string]ingestv1.CameraState{}, slots: openSlots{open: map[string]addressedSlots{}}}
 	l.client = ingestclient.New(ingestclient.Config{
 		Socket: p.cfg.IngestSocket, Program: "vedette", Retry: p.cfg.Retry, Logger: p.cfg.Logger,
 		Handler: ingestclient.Handler{
@@ -132,6 +133,9 @@ func (l *ingestLink) state(s ingestclient.State, hello *ingestv1.Hello, err erro
 		l.p.mu.Unlock()
 	}
 	l.mu.Unlock()
+	if s != ingestclient.Connected {
+		l.slots.clear()
+	}
 	if s == ingestclient.Connected {
 		l.p.cfg.Observer.Online()
 		l.p.cfg.Logger.Info("ingest connected", slog.String("program", hello.GetProgram()), slog.String("instance", hello.GetInstance()))
@@ -153,12 +157,14 @@ func (l *ingestLink) state(s ingestclient.State, hello *ingestv1.Hello, err erro
 }
 
 func (l *ingestLink) slotsOpened(m *ingestv1.SlotsOpened, file *os.File) {
+	l.slots.put(m, file, l.p.address(m.GetCamera()))
 	if lane := l.p.lane(m.GetCamera()); lane == nil || !lane.put(epochOpened{slots: m, file: file}) {
 		_ = file.Close()
 	}
 }
 
 func (l *ingestLink) slotsClosed(m *ingestv1.SlotsClosed) {
+	l.slots.forget(m.GetCamera(), m.GetStreamEpoch())
 	if lane := l.p.lane(m.GetCamera()); lane != nil {
 		lane.put(epochClosed{epoch: m.GetStreamEpoch(), reason: "STREAM_ENDED"})
 	}

@@ -175,6 +175,10 @@ func (l *lane) end(ctx context.Context) {
 func (l *lane) handle(ctx context.Context, m message) {
 	switch m := m.(type) {
 	case epochOpened:
+		if l.epoch != nil && l.epoch.name == m.slots.GetStreamEpoch() { // it was told while the lane was being opened
+			_ = m.file.Close()
+			return
+		}
 		l.closeSequence(ctx, reasonOf(m.slots.GetReason()))
 		l.closeEpoch()
 		l.openEpoch(m)

@@ -290,6 +290,12 @@ func (p *Pipeline) reconcile(ctx context.Context) {
 	for _, r := range ending {
 		<-r.done
 	}
+	var opened []*lane
+	defer func() {
+		for _, l := range opened {
+			p.ingest.slots.offer(l, wanted[l.camera].Ingest.GetAddress())
+		}
+	}()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range ending {
@@ -308,11 +314,24 @@ func (p *Pipeline) reconcile(ctx context.Context) {
 		laneCtx, cancel := context.WithCancelCause(ctx)
 		r := &running{lane: newLane(p, id, settings, limited{p.load.Rate, slices.Contains(p.load.Shed, id)}), uid: c.UID, cancel: cancel, done: make(chan struct{})}
 		p.lanes[id] = r
+		opened = append(opened, r.lane)
 		p.running.Go(func() {
 			defer close(r.done)
 			r.lane.run(laneCtx)
 		})
 	}
+}
+
+// address is where a camera is to be found by what is wanted now.
+func (p *Pipeline) address(camera string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.wanted {
+		if p.wanted[i].Ingest.GetName() == camera {
+			return p.wanted[i].Ingest.GetAddress()
+		}
+	}
+	return ""
 }
 
 func (p *Pipeline) lane(camera string) *lane {

@@ -528,6 +528,34 @@ func TestRemovedCameraIsClosedAndNotWantedAnyMore(t *testing.T) {
 	}
 }
 
+// A camera that is switched off and on again may stay connected: the sidecar sees the newest list of cameras alone.
+func TestACameraSwitchedOffAndOnIsAnalysedOnTheSlotsThatAreOpen(t *testing.T) {
+	b := start(t, pipeline.Analysing{})
+	seq := b.begin("e1")
+	b.pipe.SetCameras(nil)
+	b.request((*inferRequest).end).answer(t)
+	b.closed(seq)
+	b.pipe.SetCameras(camera(pipeline.Analysing{}))
+	r := b.request((*inferRequest).start)
+	r.answer(t)
+	if r.sequence() == seq {
+		t.Errorf("sequence %d goes on", seq)
+	}
+	other := camera(pipeline.Analysing{})
+	other[0].UID, other[0].Ingest.Address = "u2", "rtsp://camera/another"
+	b.pipe.SetCameras(other)
+	b.request((*inferRequest).end).answer(t)
+	b.ingest.close("door", "e1")
+	b.ingest.open("door", "e2", base)
+	if r = b.request((*inferRequest).start); r.sequence() == seq {
+		t.Errorf("sequence %d goes on", seq)
+	}
+	r.answer(t)
+	if q := b.sequenceRow(r.sequence()); q.StreamEpoch != "e2" {
+		t.Errorf("another camera of the name begins with the slots of %q", q.StreamEpoch)
+	}
+}
+
 func TestAnotherPipelineOpensAnotherSequence(t *testing.T) {
 	b := start(t, pipeline.Analysing{})
 	seq := b.begin("e1")

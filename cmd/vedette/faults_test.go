@@ -32,7 +32,7 @@ func TestStartFaultsSayHowToMendThem(t *testing.T) {
 		{"port taken", t.TempDir(), []string{"--http", busy.Addr().String()}, []string{busy.Addr().String(), "address already in use", "choose another with --http"}},
 		{"data directory is a file", file, nil, []string{file, "not a directory", "--data-dir"}},
 		{"no model repository", t.TempDir(), []string{"--models", "/nowhere"}, []string{"/nowhere", "--models"}},
-		{"open to the network with half a certificate", t.TempDir(), []string{"--http", "0.0.0.0:0", "--tls-cert", "box.crt"}, []string{"--tls-key"}},
+		{"open to the network with half a certificate", t.TempDir(), []string{"--http", "0.0.0.0:0", "--tls-cert", "box.crt"}, []string{"--tls-cert", "tls-key"}},
 		{"address without a port", t.TempDir(), []string{"--grpc", "localhost"}, []string{`--grpc "localhost"`, "host:port"}},
 		{"settings that are none", t.TempDir(), []string{"--config", settings}, []string{"htttp: there is no such setting", "grpc: its value is a list or a group"}},
 		{"socket path too long", filepath.Join(t.TempDir(), strings.Repeat("x", 100)), nil, []string{"shorter --data-dir"}},
