@@ -35,6 +35,8 @@ type detector struct{ *detect.Detector }
 
 func (d detector) Labels() []string { return d.Detector.Labels }
 
+func (d detector) Begins() float64 { return d.Detector.Begins }
+
 func (d detector) Detect(ctx context.Context, file []byte) ([]eval.Row, error) {
 	found, err := d.Detector.Detect(ctx, file)
 	rows := make([]eval.Row, len(found))

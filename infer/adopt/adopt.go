@@ -82,7 +82,7 @@ var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,47}$`)
 // reserved are the shipped pipeline's.
 func reserved(name string) bool {
 	switch name {
-	case "prepare", "detector", "boxes", "tracker", "pipeline", "demo":
+	case "prepare", "detector", "boxes", "tracker", "plain-tracker", "pipeline", "demo":
 		return true
 	}
 	return false

@@ -155,7 +155,7 @@ func (a *adoption) ensemble(name string, tracked bool) string {
 	step(a.part("detector"), shown, raw)
 	step(a.part("boxes"), append(read, same("GEOMETRY")...), same("BOXES"))
 	if tracked {
-		step("tracker", same("BOXES", "TIME"), same("TRACKS", "TRACK_ID"))
+		step(tracker, same("BOXES", "TIME"), same("TRACKS", "TRACK_ID"))
 	}
 	b.WriteString(strings.Join(steps, ",\n") + "\n  ]\n}\n")
 	if tracked && len(a.cfg.Labels) > 0 {

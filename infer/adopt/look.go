@@ -71,12 +71,15 @@ func (a *adoption) boxesOf(ctx context.Context, model string, picture []byte) ([
 	return boxes, nil
 }
 
+// tracker is the shipped one for scores that nobody has calibrated.
+const tracker = "plain-tracker"
+
 // complete loads the pipeline as cameras will use it.
 func (a *adoption) complete(ctx context.Context) error {
 	if err := a.write(a.cfg.Name+"/1/.gitkeep", nil); err != nil {
 		return err
 	}
-	if err := a.loadShipped(ctx, "tracker"); err != nil {
+	if err := a.loadShipped(ctx, tracker); err != nil {
 		return fmt.Errorf("the shipped tracker does not load: %w", err)
 	}
 	if err := a.load(ctx, a.cfg.Name, a.ensemble(a.cfg.Name, true)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +56,9 @@ type Box struct {
 type Detector struct {
 	// Labels are the names of the classes; nil if the repository has none.
 	Labels []string
+	// Begins is the score from which the pipeline's tracker begins a track, as its configuration says; 0: it leaves that
+	// to the tracker.
+	Begins float64
 
 	client *v2client.Client
 	dir    string
@@ -73,11 +77,11 @@ func Open(ctx context.Context, cfg Config) (_ *Detector, err error) {
 	if cfg.Pipeline == "" {
 		cfg.Pipeline = "pipeline"
 	}
-	ensemble, labels, err := untilBoxes(cfg.Repository, cfg.Pipeline)
+	ensemble, labels, begins, err := untilBoxes(cfg.Repository, cfg.Pipeline)
 	if err != nil {
 		return nil, fmt.Errorf("repository %s: %w", cfg.Repository, err)
 	}
-	d := &Detector{Labels: labels, ended: make(chan error, 1), stop: func() {}}
+	d := &Detector{Labels: labels, Begins: begins, ended: make(chan error, 1), stop: func() {}}
 	if d.dir, err = os.MkdirTemp("", "vedette-detect-"); err != nil {
 		return nil, err
 	}
@@ -188,11 +192,21 @@ func (d *Detector) Close() error {
 }
 
 // untilBoxes reads an ensemble and keeps the steps that BOXES needs. The labels are those that a step's configuration
-// names.
-func untilBoxes(repository, pipeline string) (*inference.ModelConfig, []string, error) {
+// names; begins is of the step that is left out because it makes tracks.
+func untilBoxes(repository, pipeline string) (_ *inference.ModelConfig, labels []string, begins float64, err error) {
 	c, err := readConfig(repository, pipeline)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
+	}
+	for _, s := range c.GetEnsembleScheduling().GetStep() {
+		if s.GetOutputMap()["TRACKS"] == "" {
+			continue
+		}
+		m, err := readConfig(repository, s.GetModelName())
+		if err != nil {
+			continue // of another repository, or not there: measuring boxes needs none
+		}
+		begins, _ = strconv.ParseFloat(m.GetParameters()["fresh"].GetStringValue(), 64)
 	}
 	// A step comes after those whose tensors it takes only by chance; look until nothing more is needed.
 	needed, kept := map[string]bool{boxesOutput: true}, map[*inference.ModelEnsembling_Step]bool{}
@@ -212,28 +226,28 @@ func untilBoxes(repository, pipeline string) (*inference.ModelConfig, []string, 
 	}
 	steps := slices.DeleteFunc(c.GetEnsembleScheduling().GetStep(), func(s *inference.ModelEnsembling_Step) bool { return !kept[s] })
 	if len(steps) == 0 {
-		return nil, nil, fmt.Errorf("model %s is no ensemble of a detector's steps that makes %s", pipeline, boxesOutput)
+		return nil, nil, 0, fmt.Errorf("model %s is no ensemble of a detector's steps that makes %s", pipeline, boxesOutput)
 	}
 	c.GetEnsembleScheduling().Step = steps
 	c.Name = name
 	c.Input = slices.DeleteFunc(c.Input, func(in *inference.ModelInput) bool { return !needed[in.GetName()] })
 	c.Output = slices.DeleteFunc(c.Output, func(out *inference.ModelOutput) bool { return out.GetName() != boxesOutput })
-	labels, err := readLabels(filepath.Join(repository, pipeline), c)
+	labels, err = readLabels(filepath.Join(repository, pipeline), c)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	for _, s := range steps {
 		m, err := readConfig(repository, s.GetModelName())
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		if labels == nil {
 			if labels, err = readLabels(filepath.Join(repository, s.GetModelName()), m); err != nil {
-				return nil, nil, err
+				return nil, nil, 0, err
 			}
 		}
 	}
-	return c, labels, nil
+	return c, labels, begins, nil
 }
 
 func readConfig(repository, model string) (*inference.ModelConfig, error) {

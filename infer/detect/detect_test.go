@@ -110,6 +110,9 @@ func TestAPictureGoesTheWayOfAFrame(t *testing.T) {
 	if want := []string{"person", "bicycle", "car", "bus", "truck", "motorcycle"}; !slices.Equal(d.Labels, want) {
 		t.Errorf("labels %q, want %q", d.Labels, want)
 	}
+	if d.Begins != 0.8 {
+		t.Errorf("a track begins from a score of %g", d.Begins)
+	}
 	if _, err := d.Detect(t.Context(), grey(t)); err != nil {
 		t.Error(err)
 	}

@@ -43,8 +43,11 @@ func TestTheShippedModelsFitEachOther(t *testing.T) {
 	image.Name = "images"
 	d := detector.run(t, backend.Job{Inputs: []tensor.Tensor{image}})
 	b := decode.run(t, backend.Job{Inputs: []tensor.Tensor{*p.Output("GEOMETRY"), d.Outputs[0]}})
-	if n := b.Output("BOXES").Shape[1]; n > 3 {
-		t.Errorf("%d boxes in a grey picture", n)
+	seen := tensor.Float32s(b.Output("BOXES").Data)
+	for ; len(seen) > 0; seen = seen[6:] {
+		if score := seen[4]; score > 0.3 {
+			t.Errorf("a box of score %.2f in a grey picture", score)
+		}
 	}
 	batched := func(at time.Duration) tensor.Tensor {
 		x := timeTensor(at)

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vedette/vedette/tracker"
 	"github.com/vedette/vedette/tracker/eval"
 )
 
@@ -20,6 +22,8 @@ type Detector interface {
 	Detect(ctx context.Context, file []byte) ([]eval.Row, error)
 	// Labels are the names of the classes; nil if nobody names them.
 	Labels() []string
+	// Begins is the score from which its pipeline's tracker begins a track; 0: where every tracker does by itself.
+	Begins() float64
 	Close() error
 }
 
@@ -44,15 +48,15 @@ func (s *server) open(ctx context.Context, repository string) (Detector, error) 
 
 // Detect compares detections with annotations.
 type Detect struct {
-	Every    int    `help:"Score every K-th frame only (files of MOTChallenge's format)." default:"1" placeholder:"K"`
-	JSON     string `name:"json" help:"Also write the figures as JSON." placeholder:"FILE"`
-	Models   string `type:"path" help:"Detect with this model repository, through the product's own pipeline, instead of reading DET." placeholder:"DIR"`
-	Pictures string `type:"path" help:"Folder of the annotated pictures; by default the one GT lies in, or img1 beside it." placeholder:"DIR"`
-	Out      string `help:"Also write the detections, in COCO's format." placeholder:"FILE"`
-	Class    int    `help:"Class of the detector that a file of MOTChallenge's format is about." default:"0" placeholder:"N"`
-	// ByteTrack follows nothing that never had this score.
-	AlarmScore float64 `help:"Score from which a detection where nothing is annotated counts as a false alarm (${default}: what the shipped tracker asks for)." default:"0.6" placeholder:"S"`
+	Every      int     `help:"Score every K-th frame only (files of MOTChallenge's format)." default:"1" placeholder:"K"`
+	JSON       string  `name:"json" help:"Also write the figures as JSON." placeholder:"FILE"`
+	Models     string  `type:"path" help:"Detect with this model repository, through the product's own pipeline, instead of reading DET." placeholder:"DIR"`
+	Pictures   string  `type:"path" help:"Folder of the annotated pictures; by default the one GT lies in, or img1 beside it." placeholder:"DIR"`
+	Out        string  `help:"Also write the detections, in the format of GT." placeholder:"FILE"`
+	Class      int     `help:"Class of the detector that a file of MOTChallenge's format is about." default:"0" placeholder:"N"`
+	AlarmScore float64 `help:"Score from which a detection where nothing is annotated counts as a false alarm; by default that from which the pipeline's tracker begins a track." placeholder:"S"`
 	server
+	begins float64 // of the detector's pipeline
 
 	GT  string `arg:"" help:"Annotations: frame,id,x,y,width,height,scored,class,visibility, or a .json of COCO's format."`
 	Det string `arg:"" optional:"" help:"Detections: frame,-1,x,y,width,height,score, or a .json of COCO's format."`
@@ -91,7 +95,7 @@ func (v *Detect) figures(ctx context.Context) ([]eval.DetectFigures, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, eval.Thin(dets, v.Every)), v.AlarmScore)}, nil
+		return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, eval.Thin(dets, v.Every)), v.alarmScore())}, nil
 	}
 	dir := v.Pictures
 	if dir == "" {
@@ -118,7 +122,16 @@ func (v *Detect) figures(ctx context.Context) ([]eval.DetectFigures, error) {
 			}
 		}
 	}
-	return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, dets), v.AlarmScore)}, nil
+	if v.Out != "" {
+		if err := writeFile(v.Out, func(w io.Writer) error { return eval.WriteRows(w, dets) }); err != nil {
+			return nil, err
+		}
+	}
+	return []eval.DetectFigures{eval.Detect(name, eval.Pictures(gt, dets), v.alarmScore())}, nil
+}
+
+func (v *Detect) alarmScore() float64 {
+	return cmp.Or(v.AlarmScore, v.begins, tracker.Parameters()["fresh"])
 }
 
 // coco scores pictures of several classes: a table of all of them, and of each source where the file tells sources.
@@ -149,10 +162,10 @@ func (v *Detect) coco(ctx context.Context) ([]eval.DetectFigures, error) {
 			return nil, err
 		}
 	}
-	figures := a.DetectClasses(dets, v.AlarmScore, nil)
+	figures := a.DetectClasses(dets, v.alarmScore(), nil)
 	if sources := a.Sources(); len(sources) > 1 {
 		for _, source := range sources {
-			for _, f := range a.DetectClasses(dets, v.AlarmScore, func(im *eval.Image) bool { return im.Source == source }) {
+			for _, f := range a.DetectClasses(dets, v.alarmScore(), func(im *eval.Image) bool { return im.Source == source }) {
 				f.Name = source + "/" + f.Name
 				figures = append(figures, f)
 			}
@@ -169,6 +182,7 @@ func (v *Detect) detect(ctx context.Context, files []string, a *eval.Annotations
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	v.begins = d.Begins()
 	var ids map[int]int
 	if a != nil {
 		if ids, err = categories(d.Labels(), a.Categories); err != nil {

@@ -22,6 +22,7 @@ type reader struct {
 }
 
 func (r reader) Labels() []string { return r.labels }
+func (r reader) Begins() float64  { return 0 }
 func (r reader) Close() error     { *r.closed++; return nil }
 
 func (r reader) Detect(_ context.Context, file []byte) ([]eval.Row, error) {
