@@ -178,7 +178,7 @@ many: ## register CAMERAS (default 10000) and list them
 .PHONY: bench-cameras churn
 bench-cameras: build deps-test ## what CAMERAS=1,2,4,8,16,32 cost; SIZES, CODECS, GATES, DETECTORS, WINDOW, LIMIT=30m narrow it down (all: two hours)
 	@go test -count=1 -v -timeout 0 -run 'TestBench(Cameras|Neighbours)' ./cmd/vedette -args -cameras $(or $(CAMERAS),1,2,4,8,16,32) \
-	  -sizes $(or $(SIZES),640x360,1920x1080) -codecs $(or $(CODECS),h264,h265) -gates $(or $(GATES),open,gated) \
+	  -sizes $(or $(SIZES),640x360,1920x1080) -codecs $(or $(CODECS),h264,h265) -gates $(or $(GATES),open,gated,still,paused) \
 	  -detectors $(or $(DETECTORS),demo,shipped,nano) -window $(or $(WINDOW),12s) -limit $(or $(LIMIT),0s) 2>&1 | \
 	  sed -nE 's/^([a-z].* (ok|over))$$/\1/p; /^#/p; /^ *--- (FAIL|SKIP)/p; /^FAIL/p; /^ +[a-z_]+_test\.go/p'
 

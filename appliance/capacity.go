@@ -236,7 +236,7 @@ func cameraOf(c *vedettev1.Camera, usual capacity.Camera, share float64) capacit
 		cam = capacity.Camera{Codec: m.GetCodec(), Width: int(m.GetWidth()), Height: int(m.GetHeight()), FPS: m.GetFps()}
 	}
 	cam.Name, cam.Pipeline = c.GetName(), pipelineOf(c.GetAnalysis())
-	cam.Analysed = wantedRate(c.GetAnalysis(), cam.FPS)
+	cam.Analysed, cam.Paused = wantedRate(c.GetAnalysis(), cam.FPS), c.GetAnalysis().GetPaused()
 	if c.GetAnalysis().GetMotionGate() != nil {
 		cam.Analysed *= share
 	}

@@ -64,7 +64,9 @@ type Camera struct {
 	Width, Height int
 	// FPS is what it sends, Analysed how much of that is analysed.
 	FPS, Analysed float64
-	Pipeline      string
+	// Paused: nothing of it is analysed, and so hardly a picture is decoded.
+	Paused   bool
+	Pipeline string
 }
 
 // Use is the share of the box that something takes, 0 to 1.
@@ -103,13 +105,20 @@ func (p Pipeline) Best() (size int, perSecond float64) {
 	return size, perSecond
 }
 
+// pausedFPS is how many pictures a second of a paused camera are counted as decoded: keyframes, some of them.
+const pausedFPS = 1
+
 // Of is what a camera takes of the box.
 func (c *Costs) Of(cam Camera) Use {
 	if c.Cores <= 0 {
 		return Use{}
 	}
 	p := c.Pipelines[cam.Pipeline]
-	busy := cam.FPS*c.decode(cam).Seconds() + cam.Analysed*p.perFrame().Seconds()
+	decoded := cam.FPS
+	if cam.Paused {
+		decoded = min(decoded, pausedFPS)
+	}
+	busy := decoded*c.decode(cam).Seconds() + cam.Analysed*p.perFrame().Seconds()
 	use := Use{Processor: busy / c.Cores}
 	if _, rate := p.Best(); rate > 0 && !p.onProcessor() {
 		use.Accelerator = cam.Analysed / rate

@@ -35,6 +35,11 @@ func TestACameraCostsItsPicturesAndItsFrames(t *testing.T) {
 	if got, want := c.Of(small(5)).Processor, (25*0.001+5*0.015)/2; !near(got, want) {
 		t.Errorf("a camera takes %.4f of the box, want %.4f", got, want)
 	}
+	paused := small(0)
+	paused.Paused = true
+	if got, want := c.Of(paused).Processor, 0.001/2; !near(got, want) {
+		t.Errorf("a paused one takes %.4f, want %.4f", got, want)
+	}
 	// Four times the pixels of the size that was measured.
 	large := small(5)
 	large.Width, large.Height = 1280, 720

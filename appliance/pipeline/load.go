@@ -160,17 +160,19 @@ func (b *balancer) count(now time.Time) []ladder.Camera {
 	return list
 }
 
-// shedRate is what a camera whose analysis is given up still sends, so that it costs next to nothing.
-const shedRate = 0.1
+// idleRate is what a camera still sends of which nothing is analysed. Where keyframes come at least as often, as with
+// nearly every camera, ingest then decodes no more than those, and only one in a while.
+const idleRate = 0.1
 
-// limitedLocked is what ingest is told of a camera: less than its operator asks for while the box is overloaded.
+// limitedLocked is what ingest is told of a camera: less than its operator asks for while its analysis is paused or the
+// box is overloaded.
 func (p *Pipeline) limitedLocked(c *Camera) *ingestv1.Camera {
 	d, rate := p.load.Decision, c.Ingest.GetAnalysisRate()
 	switch {
 	case c.EveryFrame:
 		return c.Ingest
-	case slices.Contains(d.Shed, c.Ingest.GetName()):
-		rate = shedRate
+	case c.Paused, slices.Contains(d.Shed, c.Ingest.GetName()):
+		rate = idleRate
 	case d.Rate > 0 && (rate == 0 || rate > d.Rate):
 		rate = d.Rate
 	default:

@@ -176,3 +176,19 @@ func TestOverloadLowersTheRateAndGoesBackUp(t *testing.T) {
 		t.Errorf("load %+v", l)
 	}
 }
+
+func TestIngestHardlyDecodesACameraThatIsPaused(t *testing.T) {
+	b := start(t, pipeline.Analysing{Paused: true})
+	analysed := camera(pipeline.Analysing{})
+	analysed[0].Ingest.AnalysisRate = 5
+	for _, c := range []struct {
+		paused bool
+		rate   float64
+	}{{false, 5}, {true, 0.1}, {false, 5}} {
+		analysed[0].Paused = c.paused
+		b.pipe.SetCameras(slices.Clone(analysed))
+		for next(t, b.ingest.cameras).GetCameras()[0].GetAnalysisRate() != c.rate {
+			continue
+		}
+	}
+}

@@ -22,7 +22,7 @@ var (
 	benchCameras   = flag.String("cameras", "", "print what so many cameras cost: 1,2,4,8,16,32")
 	benchSizes     = flag.String("sizes", "640x360,1920x1080", "their sizes")
 	benchCodecs    = flag.String("codecs", "h264,h265", "their codecs")
-	benchGates     = flag.String("gates", "open,gated", "open: every sampled frame is analysed; gated: by motion")
+	benchGates     = flag.String("gates", "open,gated,still,paused", "open: every sampled frame is analysed; gated: by motion; still: by motion, of which there is none; paused: none is")
 	benchDetectors = flag.String("detectors", "demo,shipped,nano", "demo: the demo's; shipped: the one for streets; nano: YOLOX-nano of the test data")
 	benchWindow    = flag.Duration("window", benchPeriod*time.Second, "how long each is watched")
 	benchLimit     = flag.Duration("limit", 0, "begin no measurement after so long; 0: measure all")
@@ -37,8 +37,8 @@ const (
 // street is a still picture through which a box moves for a third of the time.
 const street = "color=white:size=64x120:rate=25[box];[0:v][box]overlay=x='mod(t-8,12)*140':y=H/3:enable='gte(mod(t,12),8)':shortest=1"
 
-// benchClip renders what cameras show.
-func benchClip(t *testing.T, codec, size string) *rtsptest.Clip {
+// benchClip renders what cameras show; where everything is still, the box does not move through it.
+func benchClip(t *testing.T, codec, size string, still bool) *rtsptest.Clip {
 	t.Helper()
 	width, height, _ := strings.Cut(size, "x")
 	w, err1 := strconv.Atoi(width)
@@ -46,10 +46,13 @@ func benchClip(t *testing.T, codec, size string) *rtsptest.Clip {
 	if err1 != nil || err2 != nil {
 		t.Fatalf("%q is no size", size)
 	}
-	return rtsptest.Render(t, rtsptest.ClipConfig{
-		Codec: codec, Width: w, Height: h, Rate: benchRate, Frames: benchRate * benchPeriod, GOP: 2 * benchRate,
-		Source: "smptehdbars", Extra: []string{"-filter_complex", street},
-	})
+	config := rtsptest.ClipConfig{
+		Codec: codec, Width: w, Height: h, Rate: benchRate, Frames: benchRate * benchPeriod, GOP: 2 * benchRate, Source: "smptehdbars",
+	}
+	if !still {
+		config.Extra = []string{"-filter_complex", street}
+	}
+	return rtsptest.Render(t, config)
 }
 
 // crowd is an appliance with cameras.
@@ -84,6 +87,20 @@ func (c *crowd) streaming(names []string) {
 	c.p.until("frames of every camera", 2*time.Minute, func() bool {
 		for _, n := range names {
 			if analysed, drops := c.counts(n); analysed == 0 && drops["shed"] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// connected waits until pictures of every camera come.
+func (c *crowd) connected(names []string) {
+	c.t.Helper()
+	c.p.until("pictures of every camera", 2*time.Minute, func() bool {
+		for _, n := range names {
+			var camera struct{ Status struct{ State string } }
+			if c.p.get("/v1/cameras/"+n, &camera) != nil || camera.Status.State != "CAMERA_STATE_STREAMING" {
 				return false
 			}
 		}
@@ -215,7 +232,7 @@ func TestBenchCameras(t *testing.T) {
 		}
 		for size := range strings.SplitSeq(*benchSizes, ",") {
 			for codec := range strings.SplitSeq(*benchCodecs, ",") {
-				clip := benchClip(t, codec, size)
+				clip, still := benchClip(t, codec, size, false), benchClip(t, codec, size, true)
 				for gate := range strings.SplitSeq(*benchGates, ",") {
 					for count := range strings.SplitSeq(*benchCameras, ",") {
 						n, err := strconv.Atoi(count)
@@ -227,7 +244,11 @@ func TestBenchCameras(t *testing.T) {
 							continue
 						}
 						t.Run(strings.Join([]string{detector, size, codec, gate, count}, "_"), func(t *testing.T) {
-							benchRow(t, models, clip, n, size, codec, gate, detector)
+							shown := clip
+							if gate == "still" {
+								shown = still
+							}
+							benchRow(t, models, shown, n, size, codec, gate, detector)
 						})
 					}
 				}
@@ -243,15 +264,25 @@ func TestBenchCameras(t *testing.T) {
 func benchRow(t *testing.T, models string, clip *rtsptest.Clip, n int, size, codec, gate, detector string) {
 	t.Helper()
 	var args []string
-	if gate == "gated" {
+	settle := 3 * time.Second // what starting cost is over
+	switch gate {
+	case "gated":
 		args = append(args, "--motion-gate")
+	case "still": // until the gate has learnt what it sees and has closed
+		args, settle = append(args, "--motion-gate"), 20*time.Second
+	case "paused":
+		args, settle = append(args, "--paused"), 10*time.Second
 	}
 	if detector == "demo" {
 		args = append(args, "--pipeline", "demo")
 	}
 	c := gather(t, models, clip, n, args...)
-	c.streaming(c.names)
-	time.Sleep(3 * time.Second) // what starting cost is over
+	if gate == "paused" {
+		c.connected(c.names)
+	} else {
+		c.streaming(c.names)
+	}
+	time.Sleep(settle)
 	pids := []int{c.p.cmd.Process.Pid, c.p.child("vedette-ingest"), c.p.child("vedette-infer")}
 	before := make([]time.Duration, len(pids))
 	for i, pid := range pids {
@@ -290,7 +321,7 @@ func TestBenchNeighbours(t *testing.T) {
 	if *benchCameras == "" {
 		t.Skip("make bench-cameras measures")
 	}
-	clip := benchClip(t, "h264", "640x360")
+	clip := benchClip(t, "h264", "640x360", false)
 	c := gather(t, benchModels(t, "demo"), clip, 4)
 	good := slices.Clone(c.names)
 	c.streaming(good)
