@@ -91,6 +91,7 @@ func (l *ingestLink) listen(ctx context.Context) error {
 	tick := time.NewTicker(l.p.cfg.Silence / 6)
 	defer tick.Stop()
 	was := false
+	looks := 0 // at a silent sidecar, one after the other: when this process was stopped itself, what came meanwhile is read by the second
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,9 +99,13 @@ func (l *ingestLink) listen(ctx context.Context) error {
 		case <-tick.C:
 		}
 		d := l.client.Silent()
-		is := d >= l.p.cfg.Silence
-		if restart := l.p.cfg.RestartIngest; restart != nil && d >= 5*l.p.cfg.Silence {
+		if looks++; d < l.p.cfg.Silence {
+			looks = 0
+		}
+		is := looks >= 2
+		if restart := l.p.cfg.RestartIngest; restart != nil && looks >= 24 {
 			restart(l.p.silent(d).Error())
+			looks = 2
 		}
 		if is == was {
 			continue

@@ -51,7 +51,7 @@ type Config struct {
 	// RestartInference starts the inference sidecar anew, as the last step when it does not answer; nil: it is asked to
 	// end, and whoever runs it starts it again.
 	RestartInference func(reason string)
-	// RestartIngest starts the ingest sidecar anew when it has said nothing for five times Silence; nil: whoever runs it
+	// RestartIngest starts the ingest sidecar anew when it stays silent for four times as long as that; nil: whoever runs it
 	// watches it.
 	RestartIngest func(reason string)
 	// Balance is how often the load is looked at; 0: 1 s.
