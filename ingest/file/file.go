@@ -3,11 +3,13 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +27,8 @@ type Config struct {
 	// FullSpeed reads as fast as the sink takes; otherwise in real time.
 	FullSpeed bool
 	// Now reads both clocks; nil: the box's.
-	Now func() ingest.Instant
+	Now    func() ingest.Instant
+	Logger *slog.Logger // nil: discard
 }
 
 // Source is one pass over a file.
@@ -36,20 +39,35 @@ func New(cfg Config) *Source {
 	if cfg.Now == nil {
 		cfg.Now = ingest.Now
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	return &Source{cfg: cfg}
 }
 
-// Run reads to the end and returns io.EOF; nil when ctx ended before.
+// Run reads to the end and returns io.EOF; nil when ctx ended before. A file that cannot be read, or not to its end, is
+// passed over, counted and logged; its error is returned when there is no other.
 func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
 	paths, err := files(s.cfg.Path)
 	if err != nil {
 		return typed(err)
 	}
 	p := pass{cfg: s.cfg, sink: sink, start: -1}
+	var first error
 	for _, path := range paths {
-		if err := p.file(ctx, path); err != nil || ctx.Err() != nil {
-			return err
+		err := p.file(ctx, path)
+		if ctx.Err() != nil {
+			return nil
 		}
+		if err != nil {
+			// What was read before it was analysed, and would be again if all began anew.
+			sink.Packets(0, 0, 0, 1)
+			s.cfg.Logger.Warn("a file, or the rest of it, is passed over", slog.Any("err", err))
+			first = cmp.Or(first, err)
+		}
+	}
+	if first != nil && !p.announced {
+		return first
 	}
 	return io.EOF
 }
@@ -113,7 +131,7 @@ func (p *pass) file(ctx context.Context, path string) error {
 			return nil
 		}
 		if err != nil {
-			return &ingest.Error{Reason: ingest.ReasonDecode, Stage: ingest.StagePackets, Err: err}
+			return &ingest.Error{Reason: ingest.ReasonDecode, Stage: ingest.StagePackets, Err: fmt.Errorf("read %s: %w", path, err)}
 		}
 		p.sink.Packets(1, uint64(len(packet.Data)), 0, 0)
 		data, key, changed := a.Assemble(split(codec, packet.Data))
@@ -176,7 +194,7 @@ func typed(err error) error {
 		reason = ingest.ReasonInvalidConfig
 	case errors.Is(err, av.ErrNoDemuxer):
 		reason = ingest.ReasonInternal
-	case errors.Is(err, av.ErrUnsupported):
+	case errors.Is(err, av.ErrNoVideo):
 		reason = ingest.ReasonCodecUnsupported
 	}
 	return &ingest.Error{Reason: reason, Stage: ingest.StageDial, Err: err}

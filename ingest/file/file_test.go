@@ -22,13 +22,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type sink struct {
 	units  []ingest.AccessUnit
 	stream ingest.Stream
+	bad    uint64
 	stop   func() // after the first unit; nil: never
 }
 
 func (s *sink) Reached(ingest.Stage)             {}
 func (s *sink) Stream(d ingest.Stream)           { s.stream = d }
 func (s *sink) SenderReport(ingest.SenderReport) {}
-func (s *sink) Packets(_, _, _, _ uint64)        {}
+func (s *sink) Packets(_, _, _, bad uint64)      { s.bad += bad }
 
 func (s *sink) AccessUnit(u ingest.AccessUnit) {
 	s.units = append(s.units, u)
@@ -105,12 +106,17 @@ func TestWhatCannotBeReadHasItsReason(t *testing.T) {
 	if err := os.WriteFile(text, []byte("no video at all, just words"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	sound := filepath.Join(dir, "sound.mp4")
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", "sine=duration=1", sound).CombinedOutput(); err != nil {
+		t.Fatalf("render: %v: %s", err, out)
+	}
 	for _, c := range []struct {
 		name, path string
 		want       ingest.Reason
 	}{
 		{"no such file", filepath.Join(dir, "none.mp4"), ingest.ReasonNotFound},
 		{"no video", text, ingest.ReasonDecode},
+		{"sound alone", sound, ingest.ReasonCodecUnsupported},
 		{"a codec nobody here decodes", clip(t, "a.avi", "-c:v", "mpeg4"), ingest.ReasonCodecUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -157,8 +163,31 @@ func TestTheFilesOfAFolderAreReadByName(t *testing.T) {
 	if first, second := s.units[0].Ticks, s.units[20].Ticks; first != 0 || second < ingest.TicksOf(2*time.Second)-1 || !s.units[20].Keyframe {
 		t.Errorf("the second file begins at %v after the first, keyframe %v", (second - first).Duration(), s.units[20].Keyframe)
 	}
+	// One that is no video, one that was cut short and one that went away leave the others as they were.
+	if err := os.WriteFile(filepath.Join(dir, "aa.mp4"), []byte("no video at all, just words"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "c.mp4"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "gone.mp4"), filepath.Join(dir, "d.mp4")); err != nil {
+		t.Fatal(err)
+	}
+	s = &sink{}
+	if err := file.New(file.Config{Path: dir, FullSpeed: true}).Run(t.Context(), s); !errors.Is(err, io.EOF) || len(s.units) != 40 || s.bad != 3 {
+		t.Errorf("%d pictures, %d files passed over, %v", len(s.units), s.bad, err)
+	}
+	for _, name := range []string{"a.h264", "b.mp4"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := file.New(file.Config{Path: dir}).Run(t.Context(), &sink{})
+	if e, ok := errors.AsType[*ingest.Error](err); !ok || e.Reason != ingest.ReasonDecode {
+		t.Errorf("a folder of files that are none: %v", err)
+	}
 	empty := t.TempDir()
-	err := file.New(file.Config{Path: empty}).Run(t.Context(), &sink{})
+	err = file.New(file.Config{Path: empty}).Run(t.Context(), &sink{})
 	if e, ok := errors.AsType[*ingest.Error](err); !ok || e.Reason != ingest.ReasonNotFound {
 		t.Errorf("an empty folder: %v", err)
 	}

@@ -210,7 +210,7 @@ func (b *bench) skipped(ctx context.Context, name string, w, h, frames int) erro
 		extra  []string
 		budget float64
 	}{
-		{"non_reference", 5, []string{"-bf", "2"}, 0.9},
+		{"non_reference", 5, []string{"-bf", "2", "-x264-params", "b-adapt=0:b-pyramid=none"}, 0.9},
 		{"all_but_keyframes", 0.5, nil, 0.25},
 	} {
 		path := filepath.Join(b.dir, name+"-"+c.what+".mp4")

@@ -504,7 +504,7 @@ func (s *Sidecar) source(c ingest.Camera, d camera.Deadlines, tap *packetdump.Ta
 		return broken{&ingest.Error{Reason: ingest.ReasonInvalidConfig, Err: err}}
 	}
 	if path := ingest.FilePath(c.Address); path != "" {
-		return file.New(file.Config{Path: path, FullSpeed: c.FullSpeed})
+		return file.New(file.Config{Path: path, FullSpeed: c.FullSpeed, Logger: s.cfg.Logger.With(slog.String("camera", c.Name))})
 	}
 	if strings.HasPrefix(c.Address, "http") {
 		return jpegs.New(jpegs.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer})

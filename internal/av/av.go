@@ -74,6 +74,9 @@ func codecOf(id C.int) Codec {
 // ErrUnsupported says: this build of FFmpeg cannot decode the codec.
 var ErrUnsupported = errors.New("no decoder for it in this build of libavcodec")
 
+// ErrNoVideo says that a file holds nothing that is decoded here.
+var ErrNoVideo = errors.New("no video in H.264, H.265, MJPEG or AV1")
+
 // ErrNoDemuxer says that libavformat, which is loaded when the first file is opened, is not installed.
 var ErrNoDemuxer = fmt.Errorf("files cannot be read without libavformat.so.%d: install it", C.LIBAVFORMAT_VERSION_MAJOR)
 
@@ -87,6 +90,8 @@ func status(code C.int) error {
 		return nil
 	case code == C.vd_nodecoder:
 		return ErrUnsupported
+	case code == C.vd_nostream:
+		return ErrNoVideo
 	case code == C.vd_nodemuxer:
 		return ErrNoDemuxer
 	case code == C.vd_noent:

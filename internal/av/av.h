@@ -21,6 +21,7 @@ enum {
   vd_nodecoder = AVERROR_DECODER_NOT_FOUND,
   vd_noent = AVERROR(ENOENT),
   vd_access = AVERROR(EACCES),
+  vd_nostream = AVERROR_STREAM_NOT_FOUND,
   vd_nodemuxer = AVERROR_DEMUXER_NOT_FOUND,
 };
 

@@ -37,7 +37,7 @@ type Packet struct {
 }
 
 // OpenFile opens a file (MP4, Matroska, MPEG-TS, AVI, raw H.264, …) and finds its video. Nothing
-// but this file is opened, whatever it says. The error is ErrUnsupported for codecs nobody here decodes.
+// but this file is opened, whatever it says. The error is ErrNoVideo when it holds none, or in other codecs alone.
 func OpenFile(path string) (*Demuxer, error) {
 	quiet()
 	name := C.CString("file:" + path)
@@ -50,7 +50,7 @@ func OpenFile(path string) (*Demuxer, error) {
 	if m.Codec == 0 {
 		text := C.GoString(C.avcodec_get_name(uint32(m.d.codec_id)))
 		C.vd_demuxer_close(&m.d)
-		return nil, fmt.Errorf("open %s: video in %s: %w", path, text, ErrUnsupported)
+		return nil, fmt.Errorf("open %s: its video is %s: %w", path, text, ErrNoVideo)
 	}
 	if m.packet = C.av_packet_alloc(); m.packet == nil {
 		C.vd_demuxer_close(&m.d)
