@@ -57,7 +57,7 @@ func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
 	for _, path := range paths {
 		err := p.file(ctx, path)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // asked to stop
 		}
 		if err != nil {
 			// What was read before it was analysed, and would be again if all began anew.

@@ -384,16 +384,19 @@ func (b *bench) live(t *testing.T, name string, w, h int, memory float64) error 
 }
 
 // resident returns a process's memory in megabytes.
-func resident(pid int) (float64, error) {
+func resident(pid int) (float64, error) { return memory(pid, "VmRSS") }
+
+// memory returns a kind of a process's memory (proc_pid_status(5)) in megabytes.
+func memory(pid int, kind string) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if v, ok := strings.CutPrefix(line, kind+":"); ok {
 			kb, err := strconv.Atoi(strings.Fields(v)[0])
 			return float64(kb) / 1000, err
 		}
 	}
-	return 0, errors.New("no VmRSS")
+	return 0, errors.New("no "+kind)
 }
