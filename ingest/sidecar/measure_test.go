@@ -398,5 +398,5 @@ func memory(pid int, kind string) (float64, error) {
 			return float64(kb) / 1000, err
 		}
 	}
-	return 0, errors.New("no "+kind)
+	return 0, errors.New("no " + kind)
 }
