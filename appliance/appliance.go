@@ -59,6 +59,8 @@ type Config struct {
 	IngestSocket, InferSocket, InferDoor string
 	// Models is the model repository.
 	Models string
+	// InferenceTimeout is how long inference may take for a frame; 0: 5 s.
+	InferenceTimeout time.Duration
 	// Spans, when its Endpoint is set, is where the ways of sampled frames are sent.
 	Spans spans.Config
 	// Settings is the configuration file of an installed box, and Library ONNX Runtime, for the doctor and the support
@@ -341,7 +343,7 @@ func (a *Appliance) startPipeline(s *stages) error {
 	a.pipe = pipeline.New(pipeline.Config{
 		Store: a.store, IngestSocket: a.cfg.IngestSocket, InferSocket: a.cfg.InferSocket, InferDoor: a.cfg.InferDoor,
 		Models: a.cfg.Models, Observer: &observer{cameras: a.cameras, kids: a.kids}, Rules: a.rules, Metrics: a.metrics, Logger: a.cfg.Logger,
-		RestartInference: a.restartInference(), RestartIngest: a.restartIngest(), Frames: frames,
+		RestartInference: a.restartInference(), RestartIngest: a.restartIngest(), Frames: frames, AnswerTimeout: a.cfg.InferenceTimeout,
 	})
 	s.start("the pipeline", a.pipe.Run)
 	a.video = video.New(video.Config{Socket: a.cfg.IngestSocket})

@@ -28,7 +28,7 @@ import (
 var checks = map[string]func(value string) string{
 	"http": address, "grpc": address, "infer-http": address, "infer-grpc": address, "infer-metrics": address,
 	"keep-days": upTo(1e6), "keep-media-days": upTo(1e6), "keep-gib": upTo(1e6), "min-free-gib": upTo(1e6), "trace-ratio": upTo(1),
-	"follow-interval": interval, "trace-otlp": webAddress, "hub": webAddress,
+	"follow-interval": interval, "inference-timeout": interval, "trace-otlp": webAddress, "hub": webAddress,
 	"tls-cert": readable, "tls-key": readable, "tls-client-ca": authorities, "follow-key": publicKey, "hub-token": readable,
 	"models": folder,
 }

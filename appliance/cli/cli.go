@@ -127,6 +127,8 @@ type serving struct {
 	GRPCReflection bool   `name:"grpc-reflection" env:"VEDETTE_GRPC_REFLECTION" help:"Tell gRPC clients with a token which methods there are."`
 	Models         string `type:"path" env:"VEDETTE_MODELS" placeholder:"DIR" help:"Model repository; the shipped one by default."`
 
+	InferenceTimeout time.Duration `default:"5s" env:"VEDETTE_INFERENCE_TIMEOUT" help:"How long inference may take for a frame before it is taken to hang (${default}); longer where a large model runs on a slow box."`
+
 	TLSCert     string `name:"tls-cert" type:"path" env:"VEDETTE_TLS_CERT" placeholder:"FILE" help:"Certificate for addresses that others can reach; one is made by default."`
 	TLSKey      string `name:"tls-key" type:"path" env:"VEDETTE_TLS_KEY" placeholder:"FILE" help:"Its key."`
 	TLSClientCA string `name:"tls-client-ca" type:"path" env:"VEDETTE_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities whose certificates clients must show."`
