@@ -97,6 +97,9 @@ func (s *Store) Subscribe(after uint64) *Subscription {
 	return &Subscription{log: s.log, next: next}
 }
 
+// Seen is the window after which Next goes on; a later Subscribe may begin there.
+func (u *Subscription) Seen() uint64 { return u.next - 1 }
+
 // Next waits for the next committed window. It returns ErrClosed when the store has stopped and all was read.
 func (u *Subscription) Next(ctx context.Context) (Commit, error) {
 	for {

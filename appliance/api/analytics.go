@@ -116,21 +116,22 @@ func (s *analyticsService) WatchAnalytics(req *vedettev1.WatchAnalyticsRequest, 
 	if err != nil {
 		return err
 	}
+	var last uint64
 	if t := req.GetResumeToken(); t != "" {
-		if w.last, err = parseResumeToken(t); err != nil {
+		if last, err = parseResumeToken(t); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := until(out.Context(), s.stopping)
 	defer cancel()
-	sub := s.cfg.Store.Subscribe(w.last)
+	w.sub = s.cfg.Store.Subscribe(last)
 	if req.GetResumeToken() == "" {
 		if err := w.snapshot(ctx); err != nil {
 			return err
 		}
 	}
 	for {
-		commit, err := nextWithin(ctx, beat, sub.Next)
+		commit, err := nextWithin(ctx, beat, w.sub.Next)
 		switch {
 		case errors.Is(err, errBeat):
 			err = w.heartbeat()
@@ -150,7 +151,7 @@ type analyticsWatch struct {
 	out     vedettev1.AnalyticsService_WatchAnalyticsServer
 	cameras map[string]bool // nil: all
 	seq     int64
-	last    uint64 // the last window sent
+	sub     *store.Subscription
 	open    map[store.TrackID]bool
 }
 
@@ -194,14 +195,11 @@ func (w *analyticsWatch) snapshot(ctx context.Context) error {
 			break
 		}
 	}
-	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Synced{Synced: &vedettev1.Synced{}}})
+	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Synced{Synced: &vedettev1.Synced{ResumeToken: resumeToken(w.sub.Seen())}}})
 }
 
 func (w *analyticsWatch) heartbeat() error {
-	h := &vedettev1.Heartbeat{ServerTime: timestamppb.New(w.service.cfg.Now())}
-	if w.last > 0 {
-		h.ResumeToken = resumeToken(w.last)
-	}
+	h := &vedettev1.Heartbeat{ServerTime: timestamppb.New(w.service.cfg.Now()), ResumeToken: resumeToken(w.sub.Seen())}
 	return w.send(&vedettev1.WatchAnalyticsResponse{Item: &vedettev1.WatchAnalyticsResponse_Heartbeat{Heartbeat: h}})
 }
 
@@ -236,7 +234,6 @@ func (w *analyticsWatch) commit(ctx context.Context, c *store.Commit) error {
 			return err
 		}
 	}
-	w.last = c.Seq
 	return nil
 }
 

@@ -226,12 +226,13 @@ func pageSize(asked int32, standard, most int) (int, error) {
 }
 
 // heartbeatInterval is 15 s unless asked otherwise.
-func heartbeatInterval(d *durationpb.Duration) (time.Duration, error) {
-	if d == nil || d.AsDuration() == 0 {
-		return 15 * time.Second, nil
+func heartbeatInterval(d *durationpb.Duration) (*pulse, error) {
+	every := 15 * time.Second
+	if d != nil && d.AsDuration() != 0 {
+		every = d.AsDuration()
 	}
-	if !d.IsValid() || d.AsDuration() < time.Second || d.AsDuration() > time.Hour {
-		return 0, invalid("heartbeat_interval", "not within 1s and 1h")
+	if every < time.Second || every > time.Hour || (d != nil && !d.IsValid()) {
+		return nil, invalid("heartbeat_interval", "not within 1s and 1h")
 	}
-	return d.AsDuration(), nil
+	return &pulse{every: every, due: time.Now().Add(every)}, nil
 }

@@ -61,20 +61,16 @@ func (s *eventService) WatchEvents(req *vedettev1.WatchEventsRequest, out vedett
 	ctx, cancel := until(out.Context(), s.stopping)
 	defer cancel()
 	sub := s.cfg.Store.Subscribe(last)
-	if err := out.Send(&vedettev1.WatchEventsResponse{Item: &vedettev1.WatchEventsResponse_Synced{Synced: &vedettev1.Synced{}}}); err != nil {
+	if err := out.Send(&vedettev1.WatchEventsResponse{Item: &vedettev1.WatchEventsResponse_Synced{Synced: &vedettev1.Synced{ResumeToken: resumeToken(sub.Seen())}}}); err != nil {
 		return err
 	}
 	for {
 		commit, err := nextWithin(ctx, beat, sub.Next)
 		switch {
 		case errors.Is(err, errBeat):
-			h := &vedettev1.Heartbeat{ServerTime: timestamppb.New(s.cfg.Now())}
-			if last > 0 {
-				h.ResumeToken = resumeToken(last)
-			}
+			h := &vedettev1.Heartbeat{ServerTime: timestamppb.New(s.cfg.Now()), ResumeToken: resumeToken(sub.Seen())}
 			err = out.Send(&vedettev1.WatchEventsResponse{Item: &vedettev1.WatchEventsResponse_Heartbeat{Heartbeat: h}})
 		case err == nil:
-			last = commit.Seq
 			err = s.sendEvents(out, &commit, wanted)
 		}
 		if err != nil {

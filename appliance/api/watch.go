@@ -11,8 +11,14 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// errBeat says that nothing happened for a heartbeat's time.
-var errBeat = errors.New("nothing happened")
+// errBeat says that a heartbeat is due.
+var errBeat = errors.New("a heartbeat is due")
+
+// pulse is when a stream's heartbeats are due, however much happens.
+type pulse struct {
+	every time.Duration
+	due   time.Time
+}
 
 // errStopping is the end of every stream when the appliance stops.
 var errStopping = &ReasonError{Code: codes.Unavailable, Reason: "STOPPING", Message: "the appliance is stopping", Hint: "connect again and pass the last resume token"}
@@ -28,12 +34,17 @@ func until(ctx, stopping context.Context) (context.Context, context.CancelFunc) 
 }
 
 // nextWithin waits for next until ctx ends (its cause is returned) or a heartbeat is due (errBeat).
-func nextWithin[T any](ctx context.Context, beat time.Duration, next func(context.Context) (T, error)) (T, error) {
-	within, cancel := context.WithTimeoutCause(ctx, beat, errBeat)
+func nextWithin[T any](ctx context.Context, p *pulse, next func(context.Context) (T, error)) (v T, err error) {
+	within, cancel := context.WithDeadlineCause(ctx, p.due, errBeat)
 	defer cancel()
-	v, err := next(within)
+	if err = within.Err(); err == nil {
+		v, err = next(within)
+	}
 	if err != nil && within.Err() != nil {
 		err = context.Cause(within)
+	}
+	if errors.Is(err, errBeat) {
+		p.due = time.Now().Add(p.every)
 	}
 	return v, err
 }
