@@ -139,7 +139,7 @@ ensemble_scheduling { step [
 	sequenceModel = `backend: "sequence" max_batch_size: 8
 input [ { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUTPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
-sequence_batching { direct { }
+sequence_batching { direct { } max_sequence_idle_microseconds: 60000000
   control_input [
     { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
     { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] } ] }
