@@ -10,11 +10,9 @@ import (
 	"image/png"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -154,13 +152,7 @@ func (t *modelTrial) adopt(ctx context.Context, env *Env, g *grammar, cfg adopt.
 	if len(cfg.Pictures) == 0 {
 		cfg.Pictures = streetPictures()
 	}
-	var log bytes.Buffer
-	cfg.Serve = func(ctx context.Context, flags []string) error {
-		if t.Onnxruntime != "" {
-			flags = append(flags, "--onnxruntime", t.Onnxruntime)
-		}
-		return runInference(ctx, filepath.Join(filepath.Dir(env.Executable), "vedette-infer"), flags, &log)
-	}
+	cfg.Program, cfg.Library = filepath.Join(filepath.Dir(env.Executable), "vedette-infer"), t.Onnxruntime
 	report, err := adopt.Run(ctx, cfg)
 	if err != nil {
 		return err
@@ -252,22 +244,6 @@ func (t *modelTrial) tell(w io.Writer, cfg adopt.Config, r *adopt.Report, pictur
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n  vedette camera update CAMERA --pipeline %s\n", next, cfg.Name)
 	return err
-}
-
-// runInference runs vedette-infer until ctx ends. What it logged is in the error when it ends by itself.
-func runInference(ctx context.Context, program string, flags []string, log *bytes.Buffer) error {
-	cmd := exec.CommandContext(ctx, program, flags...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	log.Reset()
-	cmd.Stderr = log
-	err := cmd.Run()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	text := strings.TrimSpace(log.String())
-	return fmt.Errorf("%s: %w: %s", program, err, text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 // streetPictures are some of the demo's rendered street.

@@ -22,7 +22,7 @@ import (
 	"github.com/vedette/vedette/infer/v2client"
 )
 
-// Config says what to adopt. File, Name, Repository, Shipped, Serve and Pictures are required.
+// Config says what to adopt. File, Name, Repository, Shipped and Pictures are required.
 type Config struct {
 	// File is the ONNX file. It is copied.
 	File string
@@ -40,8 +40,8 @@ type Config struct {
 	Repository, Shipped string
 	// Replace lets models of the same name be replaced.
 	Replace bool
-	// Serve runs an inference server with these flags until ctx ends.
-	Serve func(ctx context.Context, flags []string) error
+	// Program is vedette-infer; empty: the one beside this program. Library is ONNX Runtime; empty: the program's choice.
+	Program, Library string
 	// Pictures are the JPEG or PNG files that the detector is tried on.
 	Pictures [][]byte
 	// Reference is the ONNX file of the full model that one of lower precision has to agree with on the pictures. Without

@@ -2,11 +2,9 @@ package adopt_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"image"
 	"image/png"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,34 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/vedette/vedette/infer/adopt"
-	"github.com/vedette/vedette/infer/server"
-	"github.com/vedette/vedette/infer/server/flags"
+	"github.com/vedette/vedette/infer/launch/launchtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { launchtest.Remove(); os.Exit(code) }))
+}
 
 const shipped = "../../models"
-
-// serve runs the inference server in this process.
-func serve(t *testing.T) func(context.Context, []string) error {
-	t.Helper()
-	library, err := filepath.Abs("../../third_party/onnxruntime/libonnxruntime.so.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(ctx context.Context, args []string) error {
-		cfg, _, _, err := flags.Parse(append(args, "--onnxruntime", library), func(string) string { return "" })
-		if err != nil {
-			return err
-		}
-		cfg.Log.Output = io.Discard
-		s, err := server.New(cfg)
-		if err != nil {
-			return err
-		}
-		return s.Run(ctx)
-	}
-}
 
 func grey(t *testing.T) []byte {
 	t.Helper()
@@ -60,7 +38,8 @@ func grey(t *testing.T) []byte {
 
 func config(t *testing.T, file, name string) adopt.Config {
 	t.Helper()
-	return adopt.Config{File: file, Name: name, Repository: t.TempDir(), Shipped: shipped, Serve: serve(t), Pictures: [][]byte{grey(t)}}
+	program, library := launchtest.Program(t)
+	return adopt.Config{File: file, Name: name, Repository: t.TempDir(), Shipped: shipped, Program: program, Library: library, Pictures: [][]byte{grey(t)}}
 }
 
 func entries(t *testing.T, dir string) []string {

@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/backend/boxes"
+	"github.com/vedette/vedette/infer/launch"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
 )
@@ -32,49 +30,22 @@ func (p port) String() string {
 
 // try finds out what the file is, on an inference server of its own.
 func (a *adoption) try(ctx context.Context) (err error) {
-	// Sockets have short names.
-	dir, err := os.MkdirTemp("", "vedette-adopt-*")
+	s, err := launch.Start(ctx, launch.Config{Program: a.cfg.Program, Library: a.cfg.Library, Repositories: []string{a.work, a.cfg.Shipped}})
 	if err != nil {
 		return fmt.Errorf("try the model: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	socket := filepath.Join(dir, "infer.sock")
-	serving, stop := context.WithCancel(ctx)
-	// A server that ends before its time fails what is under way.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		err := a.cfg.Serve(serving, []string{
-			"--model-repository", a.work, "--model-repository", a.cfg.Shipped, "--model-control-mode", "explicit", "--exit-timeout-secs", "1",
-			"--allow-http=false", "--allow-grpc=false", "--allow-metrics=false", "--private-socket", socket,
-		})
-		cancel(fmt.Errorf("the inference server that tries the model ended: %w", err))
-	}()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	if a.client, err = v2client.New("unix:"+socket, v2client.Config{}); err != nil {
-		return fmt.Errorf("try the model: %w", err)
-	}
-	defer func() { err = errors.Join(err, a.client.Close()) }()
-	if err := a.steps(ctx); err != nil {
-		if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
-			return cause
-		}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	a.client = s.Client
+	err = a.steps(ctx)
+	select {
+	case <-s.Ended(): // then whatever was under way failed
+		return fmt.Errorf("try the model: %w", s.Fault())
+	default:
 		return err
 	}
-	return nil
 }
 
 func (a *adoption) steps(ctx context.Context) error {
-	live, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if _, err := a.client.ServerLive(live, &inference.ServerLiveRequest{}, grpc.WaitForReady(true)); err != nil {
-		return fmt.Errorf("the inference server that tries the model does not answer: %w", err)
-	}
 	for _, step := range []func(context.Context) error{a.open, a.ask, a.recognise, a.look, a.complete} {
 		if err := step(ctx); err != nil {
 			return err

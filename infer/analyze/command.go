@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vedette/vedette/infer/launch"
 	"github.com/vedette/vedette/infer/modelconfig"
 	"github.com/vedette/vedette/infer/perf"
 )
@@ -53,12 +54,17 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	}
 	log := filepath.Join(c.Out, "server.log")
 	if len(c.Roots) > 0 {
-		own, err := startServer(ctx, c.Server, c.Roots, c.Flags, log)
+		out, err := os.Create(log)
 		if err != nil {
-			return err
+			return fmt.Errorf("open the server's log: %w", err)
 		}
-		defer own.stop()
-		cfg.Load.GRPC, cfg.Memory = own.address, own.memory
+		defer func() { _ = out.Close() }()
+		own, err := launch.Start(ctx, launch.Config{Program: c.Server, Repositories: c.Roots, Flags: c.Flags, Log: out})
+		if err != nil {
+			return fmt.Errorf("%w (--server names the program, %s tells more)", err, log)
+		}
+		defer func() { _ = own.Close() }()
+		cfg.Load.GRPC, cfg.Memory = own.Target, own.Memory
 	}
 	report, err := Run(ctx, cfg)
 	if err != nil && len(c.Roots) > 0 {

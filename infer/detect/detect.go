@@ -15,25 +15,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/vedette/vedette/api/frame"
 	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer/launch"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
-	"github.com/vedette/vedette/internal/child"
 )
 
 // encoded is the format of a FRAME that is a JPEG or PNG file (see infer/backend/prepare).
 const encoded = 104
 
-// Config says what to run. Program and Repository are required.
+// Config says what to run. Repository is required.
 type Config struct {
-	// Program is vedette-infer.
+	// Program is vedette-infer; empty: the one beside this program.
 	Program string
 	// Library is ONNX Runtime; empty: the program finds it beside itself.
 	Library string
@@ -60,11 +58,8 @@ type Detector struct {
 	// to the tracker.
 	Begins float64
 
-	client *v2client.Client
 	dir    string
-	stop   context.CancelFunc
-	ended  chan error
-	server *child.Child
+	server *launch.Server
 }
 
 const (
@@ -72,7 +67,7 @@ const (
 	boxesOutput = "BOXES"
 )
 
-// Open starts a server and returns when the detector answers. The detector stops when ctx ends or it is closed.
+// Open starts a server and returns when the detector answers; ctx bounds that alone.
 func Open(ctx context.Context, cfg Config) (_ *Detector, err error) {
 	if cfg.Pipeline == "" {
 		cfg.Pipeline = "pipeline"
@@ -81,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (_ *Detector, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("repository %s: %w", cfg.Repository, err)
 	}
-	d := &Detector{Labels: labels, Begins: begins, ended: make(chan error, 1), stop: func() {}}
+	d := &Detector{Labels: labels, Begins: begins}
 	if d.dir, err = os.MkdirTemp("", "vedette-detect-"); err != nil {
 		return nil, err
 	}
@@ -100,55 +95,18 @@ func Open(ctx context.Context, cfg Config) (_ *Detector, err error) {
 	if err := os.WriteFile(filepath.Join(d.dir, name, "config.pbtxt"), text, 0o600); err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(d.dir, "infer.sock")
-	args := []string{
-		"--model-repository", cfg.Repository, "--model-repository", d.dir, "--model-control-mode", "explicit", "--load-model", name,
-		"--private-socket", socket, "--allow-http=false", "--allow-grpc=false", "--allow-metrics=false", "--exit-timeout-secs", "1",
-		"--exit-on-error=true",
+	d.server, err = launch.Start(ctx, launch.Config{
+		Program: cfg.Program, Library: cfg.Library, Repositories: []string{cfg.Repository, d.dir}, Load: []string{name}, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("repository %s: %w", cfg.Repository, err)
 	}
-	if cfg.Library != "" {
-		args = append(args, "--onnxruntime", cfg.Library)
-	}
-	var log tail
-	out := io.Writer(&log)
-	if cfg.Log != nil {
-		out = io.MultiWriter(&log, cfg.Log)
-	}
-	ctx, d.stop = context.WithCancel(ctx)
-	d.server = child.New(child.Config{Name: "vedette-infer", Path: cfg.Program, Args: args, Output: out})
-	go func() { d.ended <- d.server.Run(ctx) }()
-	if d.client, err = v2client.New("unix://"+socket, v2client.Config{}); err != nil {
-		return nil, err
-	}
-	return d, d.ready(ctx, &log)
-}
-
-// ready waits until the ensemble answers or the server gives up.
-func (d *Detector) ready(ctx context.Context, log *tail) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		r, err := d.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: name})
-		if err == nil && r.GetReady() {
-			return nil
-		}
-		if s := d.server.Status(); s.Reason != "" {
-			return fmt.Errorf("the inference server cannot serve the repository: %s", log.text())
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case err := <-d.ended:
-			d.ended <- err
-			return errors.Join(errors.New("the inference server did not start"), err)
-		case <-tick.C:
-		}
-	}
+	return d, nil
 }
 
 // Detect returns what the detector sees in a JPEG or PNG file, best first.
 func (d *Detector) Detect(ctx context.Context, file []byte) ([]Box, error) {
-	return See(ctx, d.client, name, file)
+	return See(ctx, d.server.Client, name, file)
 }
 
 // See asks a model that takes FRAME and FRAME_INFO and answers BOXES what it sees in a JPEG or PNG file.
@@ -181,12 +139,8 @@ func See(ctx context.Context, client *v2client.Client, model string, file []byte
 // Close stops the server and removes what was written for it.
 func (d *Detector) Close() error {
 	var faults []error
-	if d.client != nil {
-		faults = append(faults, d.client.Close())
-	}
-	d.stop()
 	if d.server != nil {
-		faults = append(faults, <-d.ended)
+		faults = append(faults, d.server.Close())
 	}
 	return errors.Join(append(faults, os.RemoveAll(d.dir))...)
 }
@@ -283,34 +237,4 @@ func readLabels(dir string, c *inference.ModelConfig) ([]string, error) {
 		return nil, err
 	}
 	return strings.Split(strings.TrimSpace(string(b)), "\n"), nil
-}
-
-// tail keeps the first error that the server's log tells, or its last line.
-type tail struct {
-	mu          sync.Mutex
-	last, fault string
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for line := range strings.Lines(string(p)) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		t.last = line
-		if _, rest, ok := strings.Cut(line, "level=ERROR msg="); ok && t.fault == "" {
-			t.fault = rest
-		}
-	}
-	return len(p), nil
-}
-
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.fault != "" {
-		return t.fault
-	}
-	return t.last
 }

@@ -2,57 +2,29 @@ package detect_test
 
 import (
 	"bytes"
-	"fmt"
 	"image"
 	"image/color"
 	"image/jpeg"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/vedette/vedette/infer/detect"
+	"github.com/vedette/vedette/infer/launch/launchtest"
 )
-
-// program builds vedette-infer once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "vedette-infer-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "vedette-infer")
-	out, err := exec.Command("go", "build", "-o", path, "../../cmd/vedette-infer").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
-})
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
+	launchtest.Remove()
 	os.Exit(code)
 }
 
 func config(t *testing.T, repository string) detect.Config {
 	t.Helper()
-	library, err := filepath.Abs("../../third_party/onnxruntime/libonnxruntime.so.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(library); err != nil {
-		t.Skipf("%s is not there: make deps fetches it", library)
-	}
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return detect.Config{Program: path, Library: library, Repository: repository}
+	program, library := launchtest.Program(t)
+	return detect.Config{Program: program, Library: library, Repository: repository}
 }
 
 // shipped copies the models that ship, with one file changed.

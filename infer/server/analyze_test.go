@@ -88,7 +88,7 @@ func TestT2AnalyzeVariesSeveralModelsAndTheStepsOfAnEnsembleOnAServerOfItsOwn(t 
 	}
 	models := testModels()
 	one := identityModel + "instance_group [ { kind: KIND_CPU count: 1 } ]"
-	slow := one + `parameters { key: "execute_delay_ms" value { string_value: "20" } }`
+	slow := one + `parameters { key: "execute_delay_ms" value { string_value: "50" } }` // far beyond what a starved box adds
 	for _, c := range []struct {
 		name          string
 		asked         []string
@@ -103,7 +103,7 @@ func TestT2AnalyzeVariesSeveralModelsAndTheStepsOfAnEnsembleOnAServerOfItsOwn(t 
 			models["plain/config.pbtxt"], models["plain2/config.pbtxt"] = c.plain, c.plain2
 			a := analyze.Command{
 				Models: c.asked, Roots: []string{repository(t, models)}, Server: program, Instances: []int{1, 3}, Threads: []int{1, 2}, Concurrency: []int{4}, Batches: []int{1},
-				Shape: []string{"INPUT0:4", "IN:4"}, Interval: 100 * time.Millisecond, Trials: 3, Out: dir, Memory: 1 << 20,
+				Shape: []string{"INPUT0:4", "IN:4"}, Interval: 200 * time.Millisecond, Trials: 3, Out: dir, Memory: 1 << 20,
 			}
 			var out bytes.Buffer
 			if err := a.Run(t.Context(), &out); err != nil {
@@ -145,7 +145,7 @@ func TestT2AnalyzeSaysWhatItNeeds(t *testing.T) {
 		{"a server that is not in explicit mode", analyze.Command{Models: []string{"plain"}, URL: r.at("gRPC")}, "--model-control-mode=explicit"},
 		{"memory without metrics", analyze.Command{Models: []string{"plain"}, Memory: 1}, "needs --metrics"},
 		{"a server that cannot be started", analyze.Command{Models: []string{"plain"}, Roots: []string{"/"}, Server: "/none"}, "--server names the program"},
-		{"a server that ends", analyze.Command{Models: []string{"plain"}, Roots: []string{"/"}, Server: "/bin/false"}, "it ended at once"},
+		{"a server that ends", analyze.Command{Models: []string{"plain"}, Roots: []string{"/"}, Server: "/bin/false"}, "the inference server ended: it did not say why"},
 		{"no instances", analyze.Command{Models: []string{"plain"}, Instances: []int{0}}, "0 is not at least 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -50,10 +50,11 @@ var imports = map[string][]string{
 	"infer/v2http":              {"infer", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference"},
 	"infer/v2grpc":              {"infer", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference", "api/frame"},
 	"infer/v2client":            {"infer/tensor", "api/inference", "internal/mmap"},
-	"infer/detect":              {"infer/tensor", "infer/v2client", "api/inference", "api/frame", "internal/child"},
+	"infer/launch/...":          {"infer/v2client", "api/inference", "internal/sdnotify"},
+	"infer/detect":              {"infer/tensor", "infer/v2client", "infer/launch", "api/inference", "api/frame"},
 	"infer/perf/...":            {"infer/tensor", "infer/v2client", "api/inference"},
-	"infer/adopt":               {"infer/tensor", "infer/v2client", "infer/modelconfig", "infer/backend/boxes", "infer/detect", "api/inference"},
-	"infer/analyze/...":         {"infer/tensor", "infer/v2client", "infer/perf", "infer/modelconfig", "api/inference", "internal/sdnotify"},
+	"infer/adopt":               {"infer/tensor", "infer/v2client", "infer/modelconfig", "infer/backend/boxes", "infer/detect", "infer/launch", "api/inference"},
+	"infer/analyze/...":         {"infer/tensor", "infer/v2client", "infer/perf", "infer/launch", "infer/modelconfig", "api/inference"},
 	"infer/server/...":          {"infer", "infer/...", "api/inference", "api/frame", "internal/mmap", "internal/sdnotify"},
 
 	// The appliance: only its pipeline sees frames, tensors, tracks and history together.
