@@ -418,7 +418,7 @@ func (c *chaos) settle() {
 	begin := time.Now()
 	for _, f := range c.cams {
 		filter := fmt.Sprintf(`camera = "cameras/%s" AND start_time >= %q`, f.id, begin.UTC().Format(time.RFC3339Nano))
-		c.p.until("new tracks of camera "+f.id+" after the storm", 2*time.Minute, func() bool { return len(c.p.tracks(filter)) > 0 })
+		c.p.until("new tracks of camera "+f.id+" after the storm", 5*time.Minute, func() bool { return len(c.p.tracks(filter)) > 0 })
 	}
 }
 
