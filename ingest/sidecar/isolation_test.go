@@ -42,6 +42,7 @@ func serveAsProcess(args []string) {
 		cfg := sidecar.Config{
 			Socket: args[0], RememberCrashes: true, CountersEvery: 50 * time.Millisecond, Deadlines: quick(),
 			Backoff: camera.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}, Engine: crashing,
+			LeaseTime: time.Minute, // the test may be slow
 		}
 		if cfg.FirstLease, err = strconv.ParseUint(args[1], 10, 64); err == nil {
 			if cfg.FirstLease == 0 {

@@ -178,7 +178,7 @@ func (r *rig) state(name string, want ingestv1.CameraState) *ingestv1.CameraStat
 func TestOneCameraAllTheWay(t *testing.T) {
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 320, Height: 240})
 	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, Username: "admin", Password: "p@ss:/w#rd %"})
-	r := start(t, sidecar.Config{})
+	r := start(t, sidecar.Config{LeaseTime: time.Minute}) // the test may be slow
 	r.client.WatchFrames(&ingestv1.WatchFrames{})
 	r.client.WatchAccessUnits(&ingestv1.WatchAccessUnits{Camera: "door"})
 	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address(), Username: "admin", Password: "p@ss:/w#rd %"})

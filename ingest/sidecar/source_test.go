@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/ingest/sidecar"
@@ -27,7 +28,7 @@ func TestEveryCodecAndTransportGivesTheSameFrames(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cam := rtsptest.Start(t, rtsptest.Config{Clip: c.clip, UDP: true})
-			r := start(t, sidecar.Config{})
+			r := start(t, sidecar.Config{LeaseTime: time.Minute}) // the test may be slow
 			r.client.WatchFrames(&ingestv1.WatchFrames{})
 			r.set(&ingestv1.Camera{Name: "door", Address: cam.Address(), Transport: c.transport})
 			s := r.state("door", ingestv1.CameraState_CAMERA_STATE_STREAMING)
@@ -97,7 +98,7 @@ func TestAFileGivesEveryFrameOnceInOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := c.path(t)
-			r := start(t, sidecar.Config{})
+			r := start(t, sidecar.Config{LeaseTime: time.Minute}) // the test may be slow
 			r.client.WatchFrames(&ingestv1.WatchFrames{MaxLeases: 2})
 			r.set(&ingestv1.Camera{Name: "clip", Address: "file:" + path, File: &ingestv1.FilePlayback{FullSpeed: true, StartTimeNs: 1e18}})
 			var first int64
