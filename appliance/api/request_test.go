@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
@@ -160,5 +162,29 @@ func TestAStarInTheMaskReplacesEverythingButSecrets(t *testing.T) {
 	s, err := sinks.UpdateSink(t.Context(), &vedettev1.UpdateSinkRequest{Sink: &vedettev1.Sink{Name: "sinks/hook", Target: hook, Disabled: true}, UpdateMask: star})
 	if err != nil || len(s.GetTypes()) != 0 || !s.GetSecretSet() || s.GetWebhook().GetUri() != "https://h/x" {
 		t.Errorf("sink %v, %v", s, err)
+	}
+}
+
+func TestHeartbeatsComeWhileThingsHappen(t *testing.T) {
+	b := start(t, false, album{})
+	seq, now := b.sequence(), time.Now().UTC()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w, err := vedettev1.NewAnalyticsServiceClient(b.local).WatchAnalytics(ctx, &vedettev1.WatchAnalyticsRequest{HeartbeatInterval: durationpb.New(time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		b.seen(seq, 1, now, store.TrackActive)
+		m, err := w.Recv()
+		if err != nil {
+			t.Fatalf("no heartbeat: %v", err)
+		}
+		if beat := m.GetHeartbeat(); beat != nil {
+			if beat.GetResumeToken() == "" {
+				t.Error("a heartbeat without a token")
+			}
+			return
+		}
 	}
 }
