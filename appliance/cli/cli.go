@@ -163,8 +163,9 @@ func (s *serving) config(env *Env, g *grammar) (appliance.Config, error) {
 	return appliance.Config{
 		DataDir: g.DataDir, HTTP: s.HTTP, GRPC: s.GRPC, Reflection: s.GRPCReflection, Sockets: env.Sockets, Models: models, Demo: s.Demo, Version: env.Version, Out: env.Stdout,
 		TLS: certificate.Config{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}, SecretKey: s.SecretKey, Retention: s.retention(),
-		Spans:    spans.Config{Endpoint: s.TraceOTLP, Ratio: s.TraceRatio},
-		Settings: packagedSettings, Library: shippedLibrary(env.Executable),
+		Spans:            spans.Config{Endpoint: s.TraceOTLP, Ratio: s.TraceRatio},
+		InferenceTimeout: s.InferenceTimeout,
+		Settings:         packagedSettings, Library: shippedLibrary(env.Executable),
 		IngestProgram: filepath.Join(filepath.Dir(env.Executable), "vedette-ingest"),
 		Follow:        appliance.Following{Source: s.Follow, Key: s.FollowKey, Hub: s.Hub, HubToken: s.HubToken, Box: s.Box, Interval: s.FollowInterval},
 	}, nil
