@@ -213,7 +213,7 @@ try {
     await page.locator(".answer.bad", { hasText: "does not know" }).waitFor(patience);
     await page.getByLabel("Token").fill(await adminToken());
     await page.getByRole("button", { name: "Use the token" }).click();
-    await page.locator(".note", { hasText: "Signed in" }).waitFor(patience);
+    await page.locator(".tile").first().waitFor(patience);
   });
 
   const screens = [
