@@ -2,6 +2,7 @@
 package launchtest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,7 +26,7 @@ func compile() (string, error) {
 	}
 	built = dir
 	path := filepath.Join(dir, "vedette-infer")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/vedette/vedette/cmd/vedette-infer").CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), "go", "build", "-o", path, "github.com/vedette/vedette/cmd/vedette-infer").CombinedOutput()
 	if err != nil {
 		return path, fmt.Errorf("build vedette-infer: %w: %s", err, out)
 	}
