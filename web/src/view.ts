@@ -78,8 +78,10 @@ export class CameraView {
       if (!useless.size) this.why = why;
       let came = false;
       try {
-        if (way === "mjpeg") await play(this.id, way, (p) => this.take(p), other); // another stream may give video
-        else {
+        if (way === "mjpeg") {
+          void this.better(useless, other).then((found) => found && round.abort());
+          await play(this.id, way, (p) => this.take(p), other); // another stream may give video
+        } else {
           // Video begins with a keyframe, which may take seconds to come; JPEGs stand in for it.
           const meanwhile = new AbortController();
           void play(this.id, "mjpeg", (p) => this.take(p), AbortSignal.any([ended, meanwhile.signal]), 5).catch(() => undefined);
@@ -99,10 +101,20 @@ export class CameraView {
           if (!came) useless.add(way);
         }
       }
-      if (other.aborted) useless.clear();
+      if (other.aborted && !round.signal.aborted) useless.clear();
       round.abort();
       await pause(500);
     }
+  }
+
+  /** better tells whether video comes to be offered that was not when JPEGs began, as of a stream that was just beginning. */
+  private async better(useless: Set<Way>, signal: AbortSignal): Promise<boolean> {
+    for (let tries = 0; tries < 10 && !signal.aborted; tries++) {
+      await Promise.race([happened(signal), pause(3000)]);
+      const { ways } = await offered(this.id);
+      if (!signal.aborted && ways.some((w) => w !== "mjpeg" && !useless.has(w))) return true;
+    }
+    return false;
   }
 
   /** running waits until the camera is known, and switched on. */
