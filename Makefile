@@ -116,7 +116,7 @@ check: ## quick look before a commit: format, vet, lint of PKG
 .PHONY: lint
 lint: ## golangci-lint and buf lint
 	$(TOOL) golangci-lint run $(PKG)
-	cd api && $(TOOL) -C .. buf lint api
+	cd api && go tool -modfile=../tools.mod buf lint
 
 .PHONY: generate
 generate: ## generate code from api/**/*.proto
