@@ -193,7 +193,7 @@ func (c *call) name(b []byte) (string, error) {
 	if !utf8.Valid(b) {
 		return "", errUTF8
 	}
-	return c.server.names.get(b), nil
+	return c.server.names.Get(b), nil
 }
 
 // parse reads a ModelInferRequest; what it accepts and how it merges repeated fields is what protobuf does.

@@ -31,6 +31,7 @@ import (
 	"github.com/vedette/vedette/infer/shm"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/trace"
+	"github.com/vedette/vedette/internal/intern"
 )
 
 // Config says what to serve and how. Inferer and Catalog are required, everything else may stay zero.
@@ -97,7 +98,7 @@ type Server struct {
 	grpc_health_v1.UnimplementedHealthServer
 
 	cfg      Config
-	names    interner
+	names    intern.Names
 	calls    sync.Pool
 	readers  sync.WaitGroup // of streams
 	stopping atomic.Bool

@@ -381,14 +381,14 @@ func (c *quickConn) parse(head []byte) bool {
 			if h[key] != nil {
 				return false
 			}
-			c.names[kind][0] = c.server.names.get(value)
+			c.names[kind][0] = c.server.names.Get(value)
 			h[key] = c.names[kind][:]
 		}
 	}
 	if hosts != 1 || length < 0 || len(rest) > 0 {
 		return false
 	}
-	c.req.URL.Path = c.server.names.get(path)
+	c.req.URL.Path = c.server.names.Get(path)
 	c.req.ContentLength, c.left = length, length
 	return true
 }

@@ -145,7 +145,7 @@ func (c *call) parse(text []byte) error {
 			c.req.ID, err = s.str()
 			return err
 		case "parameters":
-			return s.object(func(key []byte) error { return c.parameter(s, c.server.names.get(key)) })
+			return s.object(func(key []byte) error { return c.parameter(s, c.server.names.Get(key)) })
 		case "inputs":
 			listed = true
 			return s.array(func() error { return c.parseInput(s) })
@@ -260,7 +260,7 @@ func (c *call) name(s *scanner) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return c.server.names.get(b), nil
+	return c.server.names.Get(b), nil
 }
 
 func (c *call) parseInput(s *scanner) error {
@@ -286,7 +286,7 @@ func (c *call) parseInput(s *scanner) error {
 		case "data":
 			in.data, err = s.skip()
 		case "parameters":
-			err = s.object(func(key []byte) error { return in.parameter(s, c.server.names.get(key)) })
+			err = s.object(func(key []byte) error { return in.parameter(s, c.server.names.Get(key)) })
 		default:
 			_, err = s.skip()
 		}
@@ -360,7 +360,7 @@ func (c *call) parseOutput(s *scanner) error {
 		case "name":
 			out.name, err = c.name(s)
 		case "parameters":
-			err = s.object(func(key []byte) error { return out.parameter(s, c.server.names.get(key)) })
+			err = s.object(func(key []byte) error { return out.parameter(s, c.server.names.Get(key)) })
 		default:
 			_, err = s.skip()
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/vedette/vedette/infer/shm"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/trace"
+	"github.com/vedette/vedette/internal/intern"
 )
 
 // Config says what to serve and how. Inferer and Catalog are required, everything else may stay zero.
@@ -85,7 +86,7 @@ type Restriction struct {
 // Server serves one listener.
 type Server struct {
 	cfg      Config
-	names    interner
+	names    intern.Names
 	calls    sync.Pool
 	stopping atomic.Bool
 	quick    *quick // nil until Run

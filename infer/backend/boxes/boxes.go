@@ -30,7 +30,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
@@ -220,20 +219,7 @@ func (*instance) Close() error { return nil }
 
 // Execute decodes every frame.
 func (in *instance) Execute(_ context.Context, jobs []*backend.Job) {
-	if len(jobs) > 0 && jobs[0].Timing != nil {
-		jobs[0].Timing.InputEnd = time.Now()
-	}
-	for _, j := range jobs {
-		r := j.NewResponse()
-		if !j.Null {
-			if err := in.decode(j, r); err != nil {
-				r.Release()
-				j.Fail(infer.Errorf(infer.InvalidArgument, "%s", err.Error()))
-				continue
-			}
-		}
-		j.Respond(r)
-	}
+	backend.ExecuteEach(jobs, in.decode)
 }
 
 func (in *instance) decode(j *backend.Job, r *infer.Response) error {

@@ -173,20 +173,7 @@ func (in *instance) Close() error {
 
 // Execute follows each job's frame in its own sequence.
 func (in *instance) Execute(_ context.Context, jobs []*backend.Job) {
-	if len(jobs) > 0 && jobs[0].Timing != nil {
-		jobs[0].Timing.InputEnd = time.Now()
-	}
-	for _, j := range jobs {
-		r := j.NewResponse()
-		if !j.Null {
-			if err := in.follow(j, r); err != nil {
-				r.Release()
-				j.Fail(infer.Errorf(infer.InvalidArgument, "%s", err.Error()))
-				continue
-			}
-		}
-		j.Respond(r)
-	}
+	backend.ExecuteEach(jobs, in.follow)
 }
 
 func (in *instance) follow(j *backend.Job, r *infer.Response) error {

@@ -41,14 +41,7 @@ type instance struct {
 
 // Execute implements backend.Instance.
 func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
-	if i.delay > 0 {
-		t := time.NewTimer(i.delay)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
-	}
+	backend.Pause(ctx, i.delay)
 	for _, j := range jobs {
 		if err := i.one(j); err != nil {
 			j.Fail(err)

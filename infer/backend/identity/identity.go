@@ -65,14 +65,7 @@ type pair struct{ in, out string }
 
 // Execute implements backend.Instance.
 func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
-	if i.delay > 0 {
-		t := time.NewTimer(i.delay)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
-	}
+	backend.Pause(ctx, i.delay)
 	for _, j := range jobs {
 		r := j.NewResponse()
 		for _, p := range i.pairs {

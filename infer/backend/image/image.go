@@ -18,7 +18,6 @@ import (
 	_ "image/jpeg" // only its header parser is used
 	_ "image/png"  // only its header parser is used
 	"slices"
-	"time"
 
 	"gocv.io/x/gocv"
 
@@ -157,20 +156,7 @@ func (*instance) Close() error { return nil }
 
 // Execute opens every file.
 func (in *instance) Execute(_ context.Context, jobs []*backend.Job) {
-	if len(jobs) > 0 && jobs[0].Timing != nil {
-		jobs[0].Timing.InputEnd = time.Now()
-	}
-	for _, j := range jobs {
-		r := j.NewResponse()
-		if !j.Null {
-			if err := in.open(j, r); err != nil {
-				r.Release()
-				j.Fail(infer.Errorf(infer.InvalidArgument, "%s", err.Error()))
-				continue
-			}
-		}
-		j.Respond(r)
-	}
+	backend.ExecuteEach(jobs, in.open)
 }
 
 func (in *instance) open(j *backend.Job, r *infer.Response) error {

@@ -34,7 +34,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/vedette/vedette/api/frame"
 	"github.com/vedette/vedette/api/inference"
@@ -281,22 +280,7 @@ func (*instance) Close() error { return nil }
 
 // Execute prepares every frame.
 func (in *instance) Execute(_ context.Context, jobs []*backend.Job) {
-	if len(jobs) > 0 && jobs[0].Timing != nil {
-		jobs[0].Timing.InputEnd = time.Now()
-	}
-	for _, j := range jobs {
-		if j.Null {
-			j.Respond(j.NewResponse())
-			continue
-		}
-		r := j.NewResponse()
-		if err := in.prepare(j, r); err != nil {
-			r.Release()
-			j.Fail(infer.Errorf(infer.InvalidArgument, "%s", err.Error()))
-			continue
-		}
-		j.Respond(r)
-	}
+	backend.ExecuteEach(jobs, in.prepare)
 }
 
 func (in *instance) prepare(j *backend.Job, r *infer.Response) error {

@@ -50,12 +50,12 @@ func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
 		values, delays := slices.Clone(tensor.View[int32](in.Data)), slices.Clone(tensor.View[uint32](delay.Data))
 		i.answering.Go(func() { answer(ctx, j, values, delays) })
 	}
-	pause(ctx, wait)
+	backend.Pause(ctx, milliseconds(wait))
 }
 
 func answer(ctx context.Context, j *backend.Job, values []int32, delays []uint32) {
 	for k, v := range values {
-		pause(ctx, delays[k])
+		backend.Pause(ctx, milliseconds(delays[k]))
 		if j.Cancelled() {
 			e := infer.Errorf(infer.Cancelled, "request cancelled after %d of %d responses", k, len(values))
 			e.Reason = infer.ReasonCanceled
@@ -74,17 +74,7 @@ func answer(ctx context.Context, j *backend.Job, values []int32, delays []uint32
 	j.Finish()
 }
 
-func pause(ctx context.Context, ms uint32) {
-	if ms == 0 {
-		return
-	}
-	t := time.NewTimer(time.Duration(ms) * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
+func milliseconds(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // Close implements backend.Instance.
 func (i *instance) Close() error {

@@ -41,14 +41,7 @@ type instance struct {
 
 // Execute implements backend.Instance.
 func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
-	if i.delay > 0 {
-		t := time.NewTimer(i.delay)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
-	}
+	backend.Pause(ctx, i.delay)
 	for len(i.sums) < len(jobs) {
 		i.sums = append(i.sums, 0)
 	}

@@ -1,4 +1,5 @@
-package v2grpc
+// Package intern keeps strings that come again and again.
+package intern
 
 import (
 	"maps"
@@ -9,14 +10,15 @@ import (
 // maxNames bounds the names kept; what comes after is not kept.
 const maxNames = 4096
 
-// interner keeps the names of models, tensors and types, which come again with every request, so that
+// Names keeps the names of models, tensors and types, which come again with every request, so that
 // they cost no allocation. The zero value is ready.
-type interner struct {
+type Names struct {
 	names atomic.Pointer[map[string]string]
 	mu    sync.Mutex // serialises writers; readers never wait
 }
 
-func (n *interner) get(b []byte) string {
+// Get returns b as a string; b may change afterwards.
+func (n *Names) Get(b []byte) string {
 	if m := n.names.Load(); m != nil {
 		if s, ok := (*m)[string(b)]; ok {
 			return s
