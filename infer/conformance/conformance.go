@@ -76,22 +76,39 @@ func (t Table) add(rows []string, pkg, says string) {
 }
 
 // sentence spells a name out: ReloadIsWithoutAGap says "reload is without a
-// gap". Abbreviations stay as they are.
+// gap". Abbreviations stay as they are, also in the plural: GPUs.
 func sentence(name string) string {
 	var words []string
-	r := []rune(name)
-	for start, i := 0, 1; i <= len(r); i++ {
-		if i < len(r) && (!unicode.IsUpper(r[i]) || unicode.IsUpper(r[i-1]) && (i+1 == len(r) || unicode.IsUpper(r[i+1]))) {
-			continue
-		}
-		w := string(r[start:i])
-		if len(w) == 1 || strings.ToUpper(w) != w {
+	for r := []rune(name); len(r) > 0; {
+		n := wordLength(r)
+		w := string(r[:n])
+		if one := strings.TrimSuffix(w, "s"); len(one) == 1 || strings.ToUpper(one) != one {
 			w = strings.ToLower(w)
 		}
 		words = append(words, w)
-		start = i
+		r = r[n:]
 	}
 	return strings.Join(words, " ")
+}
+
+// wordLength is the length of the first word: capitals but for the one that begins the next word, or a letter and what
+// is small behind it.
+func wordLength(r []rune) int {
+	capitals := 0
+	for capitals < len(r) && !unicode.IsLower(r[capitals]) {
+		capitals++
+	}
+	end := capitals
+	for end < len(r) && unicode.IsLower(r[end]) {
+		end++
+	}
+	switch {
+	case capitals < 2 || capitals == len(r):
+		return end
+	case end == capitals+1 && r[capitals] == 's':
+		return end
+	}
+	return capitals - 1
 }
 
 // Faults are the rows without evidence, the evidence for rows there are none

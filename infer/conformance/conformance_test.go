@@ -55,7 +55,7 @@ func TestNamesClaimRows(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	table, err := conformance.Scan(fstest.MapFS{
 		"infer/a/a_test.go": file("func TestS2AndX1BatchesOverTCPGrow(t *testing.T) {\n}\n\nfunc TestSomethingElse(t *testing.T) {}\n" +
-			"// func TestS3InAComment(\nfunc FuzzP9Elements(f *testing.F) {}\n"),
+			"func TestX2GPUsAsAModelHasThem(t *testing.T) {}\n// func TestS3InAComment(\nfunc FuzzP9Elements(f *testing.F) {}\n"),
 		"infer/a/testdata/s5_p13_two_slots.script": file(""),
 		"infer/a/testdata/notes.script":            file(""),
 		"infer/a/a.go":                             file("func TestS7NotATest(\n"),
@@ -72,13 +72,13 @@ func TestNamesClaimRows(t *testing.T) {
 	}
 	for _, want := range []string{
 		"S2 infer/a batches over TCP grow", "X1 infer/a batches over TCP grow", "P9 infer/a elements",
-		"S5 infer/a two slots", "P13 infer/a two slots",
+		"S5 infer/a two slots", "P13 infer/a two slots", "X2 infer/a GPUs as a model has them",
 	} {
 		if !strings.Contains(strings.Join(got, "\n")+"\n", want+"\n") {
 			t.Errorf("nothing claims %q", want)
 		}
 	}
-	if len(got) != 5 {
+	if len(got) != 6 {
 		t.Errorf("claims: %q", got)
 	}
 }

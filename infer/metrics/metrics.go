@@ -5,6 +5,7 @@ package metrics
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -217,7 +218,11 @@ func histogram(ch chan<- prometheus.Metric, name, help string, l prometheus.Labe
 	h.Cumulative(func(bound time.Duration, events uint64) { buckets[float64(bound)/float64(unit)] = events })
 	keys := slices.Sorted(maps.Keys(l))
 	desc := prometheus.NewDesc(name, help, keys, nil)
-	m, err := prometheus.NewConstHistogram(desc, h.Count, float64(h.Sum)/float64(unit), buckets, values(l, keys)...)
+	sum := float64(h.Sum) / float64(unit)
+	if unit == time.Millisecond { // whole ones are what suites read
+		sum = math.Round(sum)
+	}
+	m, err := prometheus.NewConstHistogram(desc, h.Count, sum, buckets, values(l, keys)...)
 	if err != nil {
 		m = prometheus.NewInvalidMetric(desc, err)
 	}

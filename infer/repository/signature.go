@@ -128,7 +128,7 @@ func (s *signature) checkOutputs(req *infer.Request) *infer.Error {
 		}
 		for k := range i {
 			if req.Outputs[k].Name == name {
-				return invalid("output '%s' already exists in request", name)
+				return invalid("output '%s' already exists in request. Duplicate output name '%s' is not allowed in a request", name, name)
 			}
 		}
 	}
@@ -346,10 +346,7 @@ func (s *signature) deduce(req *infer.Request) *infer.Error {
 		}
 	}
 	if p.dataType == tensor.Bytes {
-		if variable >= 0 {
-			shape[variable] = 1
-		}
-		if n, err := tensor.ElementCount(shape); err != nil || n != 1 {
+		if variable >= 0 || fixed != 1 {
 			return invalid("For BYTE datatype raw input '%s', the model must have input shape [1]", p.name)
 		}
 		data = tensor.AppendElement(make([]byte, 0, 4+len(data)), data)

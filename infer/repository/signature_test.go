@@ -45,7 +45,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 2 ] } ]`,
 			{
 				"an output twice",
 				infer.Request{Model: "m", Inputs: []tensor.Tensor{a, b}, Outputs: []infer.OutputSpec{{Name: "OUT"}, {Name: "OUT"}}},
-				"[request id: <id_unknown>] output 'OUT' already exists in request", infer.InvalidArgument,
+				"[request id: <id_unknown>] output 'OUT' already exists in request. Duplicate output name 'OUT' is not allowed in a request", infer.InvalidArgument,
 			},
 			{
 				"a missing input",

@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -55,6 +56,8 @@ type Settings struct {
 	files sync.Mutex
 	open  map[string]*written // by the files' names
 
+	initial values // the server's when it started
+
 	mu     sync.Mutex
 	server values
 	models map[string]values // only what a model sets itself
@@ -85,6 +88,7 @@ func New(cfg Config) *Settings {
 		models: make(map[string]values),
 		traced: make(map[string]*sampling),
 	}
+	s.initial = maps.Clone(s.server)
 	s.switchLocked()
 	return s
 }
@@ -110,7 +114,8 @@ func (s *Settings) Get(model string) (map[string][]string, error) {
 }
 
 // Update changes settings of a model, or of the server when model is empty, and returns what is then in
-// force. A setting without a value follows the server again, or its default. All of it is applied or nothing.
+// force. A setting without a value follows the server again, or what the server started with. All of it is applied or
+// nothing.
 func (s *Settings) Update(model string, changes map[string][]string) (map[string][]string, error) {
 	if err := s.check(model); err != nil {
 		return nil, err
@@ -136,14 +141,14 @@ func (s *Settings) Update(model string, changes map[string][]string) (map[string
 		case model != "":
 			delete(target, name)
 		default:
-			target[name] = New(Config{}).server[name]
+			target[name] = s.initial[name]
 		}
 	}
 	if len(changes) > 0 {
 		if model == "" {
 			clear(s.traced)
 		}
-		delete(s.traced, model)
+		delete(s.traced, model) // counting begins anew
 		s.switchLocked()
 	}
 	return s.effectiveLocked(model), nil
@@ -156,10 +161,23 @@ func (s *Settings) check(model string) error {
 	return nil
 }
 
+// effectiveLocked returns what is in force: trace_count tells how many traces may still be made.
 func (s *Settings) effectiveLocked(model string) values {
 	v := maps.Clone(s.server)
 	maps.Copy(v, s.models[model])
+	if t := s.traced[s.counterLocked(model)]; t != nil && t.left >= 0 {
+		v[count] = []string{strconv.Itoa(t.left)}
+	}
 	return v
+}
+
+// counterLocked names whose requests are counted with those of a model: its own where it sets something itself, and else
+// those of all the models that follow the server.
+func (s *Settings) counterLocked(model string) string {
+	if len(s.models[model]) == 0 {
+		return ""
+	}
+	return model
 }
 
 func checkValue(name string, v []string) error {
@@ -185,8 +203,14 @@ func checkValue(name string, v []string) error {
 		}
 		lowest := map[string]int{rate: 1, count: -1, logFrequency: 0}[name]
 		for _, n := range v {
-			if i, err := strconv.Atoi(n); err != nil || i < lowest || i > math.MaxInt32 {
-				return bad("Unable to parse '%s', got: %s; expected an integer of at least %d", name, n, lowest)
+			i, err := strconv.Atoi(n)
+			switch {
+			case errors.Is(err, strconv.ErrSyntax):
+				return bad("Unable to parse '%s', got: %s", name, n)
+			case name == count && i < lowest:
+				return bad("Unable to parse '%s'. Expecting value >= %d, got:%s", name, lowest, n)
+			case err != nil || i < lowest || i > math.MaxInt32:
+				return bad("Unable to parse '%s', value is out of range [ %d, %d ], got: %s", name, lowest, math.MaxInt32, n)
 			}
 		}
 	case mode:
@@ -197,34 +221,37 @@ func checkValue(name string, v []string) error {
 	return nil
 }
 
-// sampling decides which requests of a model are traced.
+// sampling decides which requests are traced.
 type sampling struct {
-	seen, made uint64
+	seen uint64
+	left int // traces that may still be made; negative: no limit
 }
 
 // Sample tells whether the next request of a model is to be traced, and with which levels.
 func (s *Settings) Sample(model string) (timestamps, tensors bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := s.server
-	if own := s.models[model]; own != nil {
+	v, counter := s.server, s.counterLocked(model)
+	if counter != "" {
 		v = s.effectiveLocked(model)
 	}
 	timestamps, tensors = slices.Contains(v[level], "TIMESTAMPS"), slices.Contains(v[level], "TENSORS")
 	if !timestamps && !tensors {
 		return false, false
 	}
-	t := s.traced[model]
+	t := s.traced[counter]
 	if t == nil {
-		t = new(sampling)
-		s.traced[model] = t
+		most, _ := strconv.Atoi(v[count][0])
+		t = &sampling{left: most}
+		s.traced[counter] = t
 	}
 	every, _ := strconv.ParseUint(v[rate][0], 10, 64)
-	most, _ := strconv.Atoi(v[count][0])
 	t.seen++
-	if t.seen%max(every, 1) != 0 || (most >= 0 && t.made >= uint64(most)) {
+	if t.left == 0 || t.seen%max(every, 1) != 0 {
 		return false, false
 	}
-	t.made++
+	if t.left > 0 {
+		t.left--
+	}
 	return timestamps, tensors
 }

@@ -58,7 +58,9 @@ func TestX5UpdatesThatAreRefusedChangeNothing(t *testing.T) {
 		{"a file", "", map[string][]string{"trace_file": {"x"}, "trace_rate": {"3"}}, infer.Unsupported, "trace file location can not be updated through network protocol"},
 		{"OFF and another level", "", map[string][]string{"trace_level": {"OFF", "TENSORS"}}, infer.InvalidArgument, "Expect only one trace level 'OFF' is specified"},
 		{"an unknown model", "x", nil, infer.NotFound, "Request for unknown model : x"},
-		{"no number", "", map[string][]string{"trace_rate": {"often"}}, infer.InvalidArgument, "Unable to parse 'trace_rate', got: often; expected an integer of at least 1"},
+		{"no number", "", map[string][]string{"trace_rate": {"often"}}, infer.InvalidArgument, "Unable to parse 'trace_rate', got: often"},
+		{"a number out of range", "", map[string][]string{"trace_rate": {"10000000000"}}, infer.InvalidArgument, "Unable to parse 'trace_rate', value is out of range [ 1, 2147483647 ], got: 10000000000"},
+		{"a count below none", "m", map[string][]string{"trace_count": {"-2"}}, infer.InvalidArgument, "Unable to parse 'trace_count'. Expecting value >= -1, got:-2"},
 		{"two numbers", "", map[string][]string{"trace_rate": {"1", "2"}}, infer.InvalidArgument, "Expect only one value for 'trace_rate', got 2"},
 		{"an unknown level", "", map[string][]string{"trace_level": {"ALL"}}, infer.InvalidArgument, "trace level 'ALL' is not OFF, TIMESTAMPS or TENSORS"},
 		{"an unknown setting", "", map[string][]string{"x": {"1"}}, infer.InvalidArgument, "Unrecognized trace setting 'x'"},
@@ -85,5 +87,38 @@ func TestX5OneRequestInRateIsTracedUpToCount(t *testing.T) {
 	}
 	if made != 2 {
 		t.Errorf("%d traces", made)
+	}
+	if got, _ := s.Get("m"); got["trace_count"][0] != "0" {
+		t.Errorf("%q traces are left", got["trace_count"])
+	}
+}
+
+func TestX5ClearedSettingsAreThoseTheServerStartedWith(t *testing.T) {
+	s := trace.New(trace.Config{Levels: []string{"TIMESTAMPS"}, Rate: 1, File: "t.json"})
+	before, _ := s.Get("")
+	if _, err := s.Update("", map[string][]string{"trace_level": {"OFF"}, "trace_rate": {"56"}, "trace_count": {"78"}}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := s.Update("", map[string][]string{"trace_level": nil, "trace_rate": nil, "trace_count": nil})
+	if err != nil || !cmp.Equal(before, after) {
+		t.Error(err, cmp.Diff(before, after))
+	}
+}
+
+func TestX5CountIsOfAllModelsThatFollowTheServer(t *testing.T) {
+	s := trace.New(trace.Config{Levels: []string{"TIMESTAMPS"}, Rate: 1, Count: 3})
+	if _, err := s.Update("own", map[string][]string{"trace_count": {"1"}}); err != nil {
+		t.Fatal(err)
+	}
+	made := make(map[string]int)
+	for range 5 {
+		for _, m := range []string{"a", "b", "own"} {
+			if ts, _ := s.Sample(m); ts {
+				made[m]++
+			}
+		}
+	}
+	if want := map[string]int{"a": 2, "b": 1, "own": 1}; !cmp.Equal(made, want) {
+		t.Error(cmp.Diff(want, made))
 	}
 }

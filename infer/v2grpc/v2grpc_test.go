@@ -498,7 +498,7 @@ func TestX3TensorsInSharedMemory(t *testing.T) {
 	wantStatus(t, err, codes.NotFound, "Unable to find system shared memory region: 'r'")
 }
 
-func TestX4CudaMemoryIsRefusedWithoutAGPU(t *testing.T) {
+func TestX4CudaMemoryIsRefusedWithoutGPU(t *testing.T) {
 	s := serve(t, func(c *v2grpc.Config) { c.Regions = shm.New(shm.Config{AllowNamed: true}) })
 	ctx := t.Context()
 	_, err := s.CudaSharedMemoryRegister(ctx, &inference.CudaSharedMemoryRegisterRequest{Name: "R"})

@@ -85,7 +85,7 @@ func (c *call) read(req *http.Request) error {
 
 func (c *call) readRaw(body []byte) error {
 	if limit := c.server.cfg.MaxInputSize; int64(len(body)) > limit {
-		return tooLarge(limit)
+		return invalid("Raw input has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.", len(body), limit)
 	}
 	if body == nil {
 		body = []byte{}

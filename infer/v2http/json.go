@@ -57,7 +57,7 @@ func (s *scanner) take(c byte) bool {
 
 func (s *scanner) enter() error {
 	if s.depth++; s.depth > maxDepth {
-		return s.fail("JSON nesting depth exceeds the maximum allowed limit of " + strconv.Itoa(maxDepth))
+		return s.fail("JSON nesting depth exceeds maximum allowed limit (" + strconv.Itoa(maxDepth) + ")")
 	}
 	s.i++
 	return nil

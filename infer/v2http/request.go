@@ -162,9 +162,13 @@ func (c *call) parse(text []byte) error {
 		return parseError(s.fail("The document root must not be followed by other values."))
 	}
 	if !listed {
-		return invalid("Unable to parse 'inputs': attempt to access non-existing object member 'inputs'")
+		return missing("inputs")
 	}
 	return nil
+}
+
+func missing(member string) error {
+	return invalid("Unable to parse '%s': attempt to access non-existing object member '%s'", member, member)
 }
 
 func parseError(err error) error {
@@ -199,7 +203,7 @@ func (c *call) parameter(s *scanner, key string) error {
 		default:
 			n, ok := unsigned(v)
 			if !ok {
-				return wrong("unsigned-integer")
+				return wrong("string") // what a number that does not fit is then taken for
 			}
 			c.req.Correlation = infer.CorrelationID{Num: n}
 		}
@@ -277,8 +281,8 @@ func (c *call) parseInput(s *scanner) error {
 			in.hasShape = true
 			err = s.array(func() error {
 				n, err := s.number()
-				if err == nil && !n.isInt {
-					err = invalid("Unable to parse 'shape': attempt to access JSON non-signed-integer as signed-integer")
+				if err == nil && (!n.isInt || n.negative) {
+					err = invalid("Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer")
 				}
 				c.shapes = append(c.shapes, int64(n.integer))
 				return err
@@ -297,11 +301,11 @@ func (c *call) parseInput(s *scanner) error {
 	}
 	switch {
 	case in.name == "" || !validText(in.name):
-		return invalid("Unable to parse 'inputs': attempt to access non-existing object member 'name'")
-	case !in.hasShape:
-		return invalid("Unable to parse 'inputs': attempt to access non-existing object member 'shape' of input '%s'", in.name)
+		return missing("name")
 	case in.datatype == "":
-		return invalid("Unable to parse 'inputs': attempt to access non-existing object member 'datatype' of input '%s'", in.name)
+		return missing("datatype")
+	case !in.hasShape:
+		return missing("shape")
 	}
 	in.shape = c.shapes[first:len(c.shapes):len(c.shapes)]
 	c.inputs = append(c.inputs, in)
@@ -371,11 +375,11 @@ func (c *call) parseOutput(s *scanner) error {
 	}
 	switch {
 	case out.name == "" || !validText(out.name):
-		return invalid("Unable to parse 'outputs': attempt to access non-existing object member 'name'")
+		return missing("name")
 	case out.memory.hasName && out.classes > 0:
-		return invalid("output '%s' can set only one of 'classification' and 'shared_memory_region'", out.name)
+		return invalid("Output can't set both 'shared_memory_region' and 'classification'")
 	case out.memory.hasName && out.binary != nil && *out.binary:
-		return invalid("output '%s' can set only one of 'binary_data' and 'shared_memory_region'", out.name)
+		return invalid("Output can't set both 'shared_memory_region' and 'binary_data'")
 	}
 	c.outputs = append(c.outputs, out)
 	return nil

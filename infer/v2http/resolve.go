@@ -1,7 +1,9 @@
 package v2http
 
 import (
+	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -101,18 +103,26 @@ func (c *call) jsonData(in *input, t tensor.DataType, model string) ([]byte, err
 		return nil, invalid("receiving %s data via JSON is not supported. Please use the binary data format for input %s", t, in.name)
 	}
 	n, err := tensor.ElementCount(in.shape)
-	if err != nil {
-		return nil, invalid("All input dimensions should be specified for input '%s' for model '%s', got %s", in.name, model, tensor.FormatShape(in.shape))
+	switch {
+	case err != nil && slices.ContainsFunc(in.shape, func(d int64) bool { return d < 0 }):
+		return nil, invalid("invalid shape for input '%s': shape %s contains one or more invalid dimensions", in.name, tensor.FormatShape(in.shape))
+	case err != nil:
+		return nil, invalid("invalid shape for input '%s': shape %s causes total element count to exceed maximum size of %d",
+			in.name, tensor.FormatShape(in.shape), int64(math.MaxInt64))
+	}
+	size := 2*int64(len(in.data)) + 8 // of BYTES: a string's length takes more room than its quotes did
+	if unit := int64(t.Size()); t != tensor.Bytes {
+		if n > math.MaxInt64/unit {
+			return nil, invalid("byte size overflow for input '%s': element count (%d) * data type size (%d) exceeds maximum allowed size (%d)",
+				in.name, n, unit, int64(math.MaxInt64))
+		}
+		if size = n * unit; size > c.server.cfg.MaxInputSize {
+			return nil, invalid("JSON input '%s' has a byte_size (%d bytes) that exceeds the maximum allowed value of %d bytes. Use --http-max-input-size to increase the limit.",
+				in.name, size, c.server.cfg.MaxInputSize)
+		}
 	}
 	if n > int64(len(in.data)) { // an element takes a byte at least
 		return nil, misshapen()
-	}
-	size := n * int64(t.Size())
-	if t == tensor.Bytes {
-		size = 2*int64(len(in.data)) + 8 // a string's length takes more room than its quotes did
-	}
-	if t != tensor.Bytes && size > c.server.cfg.MaxInputSize {
-		return nil, tooLarge(c.server.cfg.MaxInputSize)
 	}
 	b := c.server.cfg.Pool.Get(int(size))
 	c.buffers = append(c.buffers, b)

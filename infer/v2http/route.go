@@ -44,11 +44,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r, ok := find(req.URL.EscapedPath())
 	switch {
 	case !ok:
-		http.Error(w, "Not Found", http.StatusNotFound)
+		writeError(w, http.StatusNotFound, "Not Found")
 		return
 	case !slices.Contains(r.methods, req.Method):
 		w.Header().Set("Allow", strings.Join(r.methods, ", "))
-		http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+		writeError(w, http.StatusMethodNotAllowed, "Method Not Allowed")
 		return
 	}
 	if header, closed := s.closed(req, r.api); closed {

@@ -148,8 +148,8 @@ func TestP1RoutesAndMethods(t *testing.T) {
 			t.Errorf("%s %s: got %d, want %d", c.method, c.path, got.status, c.status)
 		}
 	}
-	s.do(t, "POST", "/v2/health/live", "").want(t, 405, "Method Not Allowed")
-	s.do(t, "GET", "/nowhere", "").want(t, 404, "Not Found")
+	s.do(t, "POST", "/v2/health/live", "").wantError(t, 405, "Method Not Allowed")
+	s.do(t, "GET", "/nowhere", "").wantError(t, 404, "Not Found")
 }
 
 func TestP3Health(t *testing.T) {
@@ -268,12 +268,22 @@ func TestP7RequestsThatAreRefused(t *testing.T) {
 		{"two documents", `{} {}`, 400, json400 + "The document root must not be followed by other values. at 3"},
 		{"an open list", `{"inputs":[`, 400, json400 + "Invalid value. at 11"},
 		{"a fault within data", in(`"shape":[1],"datatype":"FP32","data":[1.]`), 400, json400 + "Miss fraction part in number. at 63"},
-		{"nesting beyond measure", `{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, 400, json400 + "JSON nesting depth exceeds the maximum allowed limit of 100 at 104"},
+		{"nesting beyond measure", `{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, 400, json400 + "JSON nesting depth exceeds maximum allowed limit (100) at 104"},
 		{"too many elements", in(`"shape":[1],"datatype":"FP32","data":[1,2]`), 400, "Unable to parse 'data': Shape does not match true shape of 'data' field"},
 		{"too few elements", in(`"shape":[3],"datatype":"FP32","data":[1,2]`), 400, "Unable to parse 'data': Shape does not match true shape of 'data' field"},
-		{"a shape of more than memory holds", in(`"shape":[99999999999],"datatype":"FP32","data":[1,2]`), 400, "Unable to parse 'data': Shape does not match true shape of 'data' field"},
-		{"a shape that overflows", in(`"shape":[4294967296,4294967296],"datatype":"FP32","data":[1,2]`), 400, "All input dimensions should be specified for input 'A' for model 'echo', got [4294967296,4294967296]"},
-		{"a negative shape", in(`"shape":[-1],"datatype":"FP32","data":[1,2]`), 400, "All input dimensions should be specified for input 'A' for model 'echo', got [-1]"},
+		{"a shape beyond the limit", in(`"shape":[99999999999],"datatype":"FP32","data":[1,2]`), 400, "JSON input 'A' has a byte_size (399999999996 bytes) that exceeds the maximum allowed value of 67108864 bytes. Use --http-max-input-size to increase the limit."},
+		{"more elements than there are numbers", in(`"shape":[16,1152921504606846978],"datatype":"FP32","data":[1]`), 400, "invalid shape for input 'A': shape [16,1152921504606846978] causes total element count to exceed maximum size of 9223372036854775807"},
+		{"more bytes than there are numbers", in(`"shape":[4,1152921504606846978],"datatype":"FP32","data":[1]`), 400, "byte size overflow for input 'A': element count (4611686018427387912) * data type size (4) exceeds maximum allowed size (9223372036854775807)"},
+		{"a dimension beyond measure", in(`"shape":[9223372036854775808],"datatype":"FP32","data":[1]`), 400, "invalid shape for input 'A': shape [-9223372036854775808] contains one or more invalid dimensions"},
+		{"a negative shape", in(`"shape":[-1],"datatype":"FP32","data":[1,2]`), 400, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer"},
+		{"a shape of fractions", in(`"shape":[1.5],"datatype":"FP32","data":[1,2]`), 400, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer"},
+		{"an input without a name", `{"inputs":[{"shape":[1],"datatype":"FP32","data":[1]}]}`, 400, "Unable to parse 'name': attempt to access non-existing object member 'name'"},
+		{"an input without a shape", in(`"datatype":"FP32","data":[1]`), 400, "Unable to parse 'shape': attempt to access non-existing object member 'shape'"},
+		{"an input without a type", in(`"shape":[1],"data":[1]`), 400, "Unable to parse 'datatype': attempt to access non-existing object member 'datatype'"},
+		{"an output without a name", `{"inputs":[],"outputs":[{}]}`, 400, "Unable to parse 'name': attempt to access non-existing object member 'name'"},
+		{"a class and a region", `{"inputs":[],"outputs":[{"name":"A","parameters":{"classification":1,"shared_memory_region":"r"}}]}`, 400, "Output can't set both 'shared_memory_region' and 'classification'"},
+		{"binary data and a region", `{"inputs":[],"outputs":[{"name":"A","parameters":{"binary_data":true,"shared_memory_region":"r"}}]}`, 400, "Output can't set both 'shared_memory_region' and 'binary_data'"},
+		{"a sequence id that is neither number nor string", `{"parameters":{"sequence_id":1.5},"inputs":[]}`, 400, "Unable to parse 'sequence_id': attempt to access JSON non-string as string"},
 		{"half floats", in(`"shape":[1],"datatype":"FP16","data":[1]`), 400, "receiving FP16 data via JSON is not supported. Please use the binary data format for input A"},
 		{"an unknown type", in(`"shape":[1],"datatype":"FP8","data":[1]`), 400, "invalid datatype 'FP8' for input 'A' for model 'echo'"},
 		{"a number out of range", in(`"shape":[1],"datatype":"UINT8","data":[256]`), 400, "Unable to parse 'data': a value is not within the range of UINT8"},
@@ -528,7 +538,7 @@ func TestX3DisabledByDefault(t *testing.T) {
 	s.do(t, "POST", "/v2/cudasharedmemory/region/R/register", "{}").wantError(t, 501, text)
 }
 
-func TestX4CudaMemoryIsRefusedWithoutAGPU(t *testing.T) {
+func TestX4CudaMemoryIsRefusedWithoutGPU(t *testing.T) {
 	s := serve(t, func(c *v2http.Config) { c.Regions = shm.New(shm.Config{AllowNamed: true}) })
 	s.do(t, "POST", "/v2/cudasharedmemory/region/R/register", `{}`).wantError(t, 400, "failed to register CUDA shared memory region: 'R', GPUs not supported")
 	s.do(t, "GET", "/v2/cudasharedmemory/status", "").want(t, 200, "[]")
