@@ -43,6 +43,28 @@ func TestTheDiskLadder(t *testing.T) {
 	}
 }
 
+// A box that keeps as much as its disk holds is near the floor for good; it warns once no old days are left to delete.
+func TestADiskFullOfHistoryIsNoTrouble(t *testing.T) {
+	free := newClock(time.UnixMicro(1000))
+	s := open(t, Config{
+		Dir: t.TempDir(), Retention: Retention{MinFree: 100},
+		FreeSpace: func(string) (int64, int64, error) { return free.us.Load(), 10_000, nil },
+	})
+	for day := range 3 {
+		s.appendNow(t, event(noon.AddDate(0, 0, day)))
+	}
+	for _, c := range []struct {
+		free int64
+		want Pressure
+	}{{150, Normal}, {99, ShedSnapshots}, {150, Normal}, {99, ShedSnapshots}, {150, Warn}} { // each 99 costs a day, the newest stays
+		free.us.Store(c.free)
+		s.retain(t.Context())
+		if have := s.Pressure(); have != c.want {
+			t.Errorf("%d bytes free: %v, want %v", c.free, have, c.want)
+		}
+	}
+}
+
 // Room that somebody else made is noticed long before the next round of retention.
 func TestSheddingEndsSoonAfterThereIsRoomAgain(t *testing.T) {
 	free := newClock(time.UnixMicro(1000))

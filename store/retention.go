@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -17,7 +18,7 @@ type Retention struct {
 	MaxAge    time.Duration // delete days that ended longer ago than this; 0: keep
 	MediaAge  time.Duration // delete the pictures and clips of days that ended longer ago than this; 0: they stay as long as their day
 	MaxBytes  int64         // delete days while the whole store is larger, then write no pictures and clips; 0: no bound
-	MinFree   int64         // delete days while the file system has less free; 0: 5 % of it, at most 10 GiB; negative: no floor
+	MinFree   int64         // delete days while the file system has less free; 0: 5 % of it, at most 5 GiB; negative: no floor
 	SinkGrace time.Duration // how much longer than MaxAge a day waits for a sink that has not read its events; 0: 7 days
 	Interval  time.Duration // how often to look; 0: 1 minute
 	Settle    time.Duration // how long age deletes nothing after the clock leapt ahead; 0: 1 hour; negative: no wait
@@ -29,7 +30,7 @@ type Pressure int32
 // The rungs of the disk ladder. Deleting days comes first; each next rung is for when that was not enough.
 const (
 	Normal         Pressure = iota
-	Warn                    // less free than twice the floor
+	Warn                    // less than twice the floor, with all that deleting days would free
 	ShedSnapshots           // less free than the floor: write no pictures and clips
 	ShedDetections          // less free than half the floor, or the disk is full: detections are dropped and counted; tracks and events are kept
 )
@@ -194,7 +195,7 @@ func (r Retention) floor(total int64) int64 {
 	case r.MinFree > 0:
 		return r.MinFree
 	}
-	return min(total/20, 10<<30)
+	return min(total/20, 5<<30)
 }
 
 // choose decides what to delete. Days come oldest first and go oldest first, so that all before a deleted one are gone;
@@ -277,7 +278,7 @@ func (s *Store) retain(ctx context.Context) {
 		}
 	}
 	s.counters.free.Store(free)
-	level := rung(free, floor)
+	level := rung(free, deletable(s.cfg.Now(), days, names), floor)
 	if r.MaxBytes > 0 && left > r.MaxBytes {
 		level = max(level, ShedSnapshots) // the days that are left cannot go
 	}
@@ -314,17 +315,36 @@ func (s *Store) forgetMedia(r Retention, days []FileStats) (names []string) {
 	return names
 }
 
-// rung gives the rung of the ladder for so many free bytes.
-func rung(free, floor int64) Pressure {
+// deletable gives the bytes of the days that may go when space is needed: all but the current one and the newest, and
+// those that are gone already.
+func deletable(now time.Time, days []kept, gone []string) (n int64) {
+	for i, d := range days {
+		if d.day != dayOf(now.UnixMicro()) && i < len(days)-1 && !slices.Contains(gone, dayName(d.day)) {
+			n += d.bytes
+		}
+	}
+	return n
+}
+
+// rung gives the rung of the ladder for so many free bytes, and those that deleting days would free. A box that keeps as
+// much as its disk holds is always near the floor: that is no trouble while it has days to give.
+func rung(free, deletable, floor int64) Pressure {
 	switch {
 	case free < floor/2:
 		return ShedDetections
 	case free < floor:
 		return ShedSnapshots
-	case free < 2*floor:
+	case free+deletable < 2*floor:
 		return Warn
 	}
 	return Normal
+}
+
+// PressureOf tells the rung of the ladder of a store that does not run, by the free bytes of its file system; never Warn,
+// since what it could delete is not known.
+func (r Retention) PressureOf(free, total int64) Pressure {
+	floor := r.floor(total)
+	return rung(free, floor, floor)
 }
 
 // settled tells whether the clock can be trusted to tell the age of days: a wrong one must not cost the history. It is

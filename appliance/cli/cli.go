@@ -144,7 +144,7 @@ type serving struct {
 	KeepDays      float64 `env:"VEDETTE_KEEP_DAYS" placeholder:"DAYS" help:"Delete history older than this; 0: when space runs out."`
 	KeepMediaDays float64 `env:"VEDETTE_KEEP_MEDIA_DAYS" placeholder:"DAYS" help:"Delete pictures and clips older than this; 0: with their day."`
 	KeepGiB       float64 `name:"keep-gib" env:"VEDETTE_KEEP_GIB" placeholder:"GIB" help:"Delete the oldest days while everything kept is larger; 0: no bound."`
-	MinFreeGiB    float64 `name:"min-free-gib" env:"VEDETTE_MIN_FREE_GIB" placeholder:"GIB" help:"Delete the oldest days while less is free; 0: 5 % of the disk, at most 10."`
+	MinFreeGiB    float64 `name:"min-free-gib" env:"VEDETTE_MIN_FREE_GIB" placeholder:"GIB" help:"Delete the oldest days while less is free; 0: 5 % of the disk, at most 5."`
 
 	TraceOTLP  string  `name:"trace-otlp" env:"VEDETTE_TRACE_OTLP" placeholder:"URL" help:"Send the ways of sampled frames to this OpenTelemetry collector (OTLP over gRPC), such as http://localhost:4317; off by default."`
 	TraceRatio float64 `name:"trace-ratio" env:"VEDETTE_TRACE_RATIO" default:"0.01" placeholder:"SHARE" help:"Share of frames that are traced, 0 to 1 (${default})."`

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vedette/vedette/store"
 )
 
 // Severity is how bad a finding is.
@@ -47,6 +49,8 @@ type Config struct {
 	// Ports are addresses that must be free, or in use by a running appliance when Running.
 	Ports   []string
 	Running bool
+	// Pressure is how the running appliance's store sees the disk; nil: judged by free space alone.
+	Pressure func() store.Pressure
 	// Root is put before /proc, /sys, /dev and /run; tests use it.
 	Root string
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vedette/vedette/appliance/doctor"
+	"github.com/vedette/vedette/store"
 )
 
 func find(t *testing.T, list []doctor.Finding, check string) doctor.Finding {
@@ -94,5 +95,13 @@ func TestAHealthyBoxPasses(t *testing.T) {
 	list = doctor.Check(t.Context(), doctor.Config{Root: dir, DataDir: filepath.Join(dir, "not", "yet")})
 	if f := find(t, list, "disk"); !strings.Contains(f.Message, dir) {
 		t.Errorf("a data directory that is yet to be made is judged by %q", f.Message)
+	}
+	for pressure, want := range map[store.Pressure]doctor.Severity{
+		store.Normal: doctor.OK, store.Warn: doctor.Warning, store.ShedSnapshots: doctor.Error, store.ShedDetections: doctor.Error,
+	} {
+		list = doctor.Check(t.Context(), doctor.Config{Root: dir, DataDir: dir, Pressure: func() store.Pressure { return pressure }})
+		if f := find(t, list, "disk"); f.Severity != want {
+			t.Errorf("a store whose disk is %v: %+v, want %s", pressure, f, want)
+		}
 	}
 }

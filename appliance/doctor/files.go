@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"debug/elf"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,11 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/vedette/vedette/api/inference"
-)
-
-const (
-	wantedDisk  = 5 << 30
-	minimalDisk = 512 << 20
+	"github.com/vedette/vedette/store"
 )
 
 // disk looks at where the data is, or the nearest folder above it that exists.
@@ -36,14 +33,21 @@ func (d *doctor) disk() {
 		d.bad(Error, "disk", "make the folder, or choose another with --data-dir", "%s: %v", dir, err)
 		return
 	}
-	free := int64(fs.Bavail) * fs.Bsize
-	switch {
-	case free < minimalDisk:
-		d.bad(Error, "disk", "make room, or move the data directory: pictures and detections are dropped when the disk is full", "%d MB are free at %s", free>>20, dir)
-	case free < wantedDisk:
-		d.bad(Warning, "disk", "make room, or keep history for less long", "%d MB are free at %s; a day of 16 cameras takes up to a few GB", free>>20, dir)
-	default:
-		d.ok("disk", "%d GB are free at %s", free>>30, dir)
+	free, total := int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize
+	pressure := store.Retention{}.PressureOf(free, total)
+	if d.cfg.Pressure != nil {
+		pressure = d.cfg.Pressure()
+	}
+	const advice = "make room, or move the data directory"
+	switch pressure {
+	case store.ShedDetections:
+		d.bad(Error, "disk", advice, "%s free at %s: no pictures, clips and detections are kept", gigabytes(free), dir)
+	case store.ShedSnapshots:
+		d.bad(Error, "disk", advice, "%s free at %s: no pictures and clips are kept", gigabytes(free), dir)
+	case store.Warn:
+		d.bad(Warning, "disk", advice, "%s free at %s, and no old days are left that could be deleted", gigabytes(free), dir)
+	case store.Normal:
+		d.ok("disk", "%s of %s are free at %s", gigabytes(free), gigabytes(total), dir)
 	}
 	if fs.Ffree < 10_000 && fs.Files > 0 {
 		d.bad(Warning, "inodes", "remove small files from the file system", "%d files can still be made at %s", fs.Ffree, dir)
@@ -53,6 +57,9 @@ func (d *doctor) disk() {
 		d.bad(Error, "secret-key", "chmod 600 it, and change the cameras' passwords if others had access", "%s can be read by others (mode %04o)", key, info.Mode().Perm())
 	}
 }
+
+// gigabytes is a size as the dashboard shows it.
+func gigabytes(n int64) string { return fmt.Sprintf("%.1f GB", float64(n)/1e9) }
 
 func (d *doctor) programs() {
 	if d.cfg.Programs == "" {

@@ -34,6 +34,7 @@ export interface CameraStatus {
   analysedFrames?: string;
   nextRetryTime?: string;
   limitedFps?: number;
+  ingest?: { transport?: string; decoder?: string; decoderFallback?: string; gop?: number; bitRate?: number; senderReports?: boolean; clockOffset?: string; packetsLost?: string; decodeErrors?: string };
 }
 
 export interface Point { x?: number; y?: number }
@@ -134,7 +135,7 @@ export interface System {
   serverTime?: string;
   demo?: boolean;
   sample?: BoxSample;
-  storage?: { pressure?: string; usedBytes?: string; freeBytes?: string; mediaBytes?: string; oldestTime?: string; days?: number; shedDetections?: string; commitErrors?: string; damaged?: string[] };
+  storage?: { pressure?: string; usedBytes?: string; freeBytes?: string; mediaBytes?: string; oldestTime?: string; days?: number; shedDetections?: string; lastCommitTime?: string; commitErrors?: string; damaged?: string[] };
   load?: { level?: string; message?: string };
   processes?: { name: string; state?: string; reason?: string; message?: string; restarts?: string }[];
 }

@@ -1,7 +1,7 @@
 // One camera: its picture with layers to switch, what it is, how it is doing and where the time goes.
 
 import { ask, type Camera, type CameraSample, type Event, type Timing } from "./api";
-import { clockTime, el, explained, fill, gently, lastPart, millis, ms, noCamera, nothing, seconds, span, table, text, words } from "./dom";
+import { clockTime, el, explained, Facts, fill, gently, lastPart, millis, ms, noCamera, nothing, seconds, span, table, text, words } from "./dom";
 import { note } from "./notes";
 import { showState, stateOf } from "./overview";
 import { Plot } from "./plot";
@@ -20,6 +20,9 @@ const stageWords: Record<string, string> = {
   receive: "From capture until the picture's data had arrived", decode: "Decoding", queue: "Waiting for its turn at inference", prepare: "Scaling to the model's input", infer: "The detector",
   boxes: "From the detector's output to boxes", track: "Joining boxes to tracks", commit: "Until it was on disk",
 };
+
+/** How many events the page shows. */
+const kept = 12;
 
 /** fixFor is where an operator mends what a camera complains about; undefined: elsewhere. */
 export function fixFor(c: Camera): { href: string; label: string } | undefined {
@@ -84,7 +87,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   const title = el("h1", {});
   const badge = el("span", { class: "badge" });
   const age = el("span", { class: "age", title: "Age of the picture: the box's clock minus its capture time" });
-  const facts = el("dl", { class: "facts" });
+  const facts = new Facts();
   const drops = el("tbody");
   const history = el("tbody");
   const states = el("div");
@@ -93,6 +96,7 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   const buttons = el("div", { class: "buttons" });
   const trouble = el("p", { class: "trouble" });
   const picture = el("div", { class: "picture" }, view.canvas, trouble);
+  const keep = el("a", { class: "button", href: `/v1/${name}/snapshot.jpg`, download: `${id}.jpg` }, "Save picture");
   const waterfall = new Waterfall();
   const layer = (key: keyof CameraView["layers"], label: string): HTMLElement =>
     el("label", {}, el("input", { type: "checkbox", checked: view.layers[key], onchange: (e) => {
@@ -102,15 +106,24 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
   fill(main, el("div", { class: "heading" }, title, badge, age, way),
     el("div", { class: "columns" },
       el("section", {}, picture, el("div", { class: "layers" }, layer("boxes", "boxes"), layer("ids", "classes and ids"), layer("trails", "trails of 3 s"), layer("rules", "zones and lines"),
-        el("button", { type: "button", onclick: () => void picture.requestFullscreen?.() }, "Full screen"), el("a", { class: "button", href: `/v1/${name}/snapshot.jpg`, download: `${id}.jpg` }, "Save picture")),
+        el("button", { type: "button", onclick: () => void picture.requestFullscreen?.() }, "Full screen"), keep),
         el("div", { class: "panel" }, el("h2", {}, "Where a picture's time goes"), waterfall.root),
         el("div", { class: "panel" }, el("h2", {}, "States of the last day"), states), rated),
       el("section", { class: "stack" },
-        el("div", { class: "panel" }, el("h2", {}, "State"), facts, buttons),
+        el("div", { class: "panel" }, el("h2", {}, "State"), facts.root, buttons),
         el("div", { class: "panel" }, el("h2", {}, explained("Pictures not analysed, by cause", "Since the appliance started. Fresh pictures go first; what is left out is counted here, never hidden.")), table("Drops", [["Cause", ""], ["Pictures", ""], ["That is", ""]], drops)),
         el("div", { class: "panel" }, el("h2", {}, "What happened"), table("Events", [["Time", ""], ["Event", ""], ["More", ""]], history), el("p", {}, el("a", { href: `#/events/${id}` }, "All events of this camera"), " · ", el("a", { href: `#/tracks/${id}` }, "Its tracks"))))));
 
   const act = (label: string, verb: string, done = `${verb}d`): HTMLElement => el("button", { onclick: () => void ask("POST", `/v1/${name}:${verb}`, {}).then(() => note(`${id}: ${done}`), (e: Error) => note(e.message, true)) }, label);
+  const restart = async (): Promise<void> => {
+    try {
+      await ask("POST", `/v1/${name}:disable`, {});
+      await ask("POST", `/v1/${name}:enable`, {});
+      note(`${id}: restarted`);
+    } catch (e) {
+      note((e as Error).message, true);
+    }
+  };
   const probe = async (): Promise<void> => {
     const c = live.cameras.get(name);
     note(`${id}: asking the camera …`);
@@ -121,7 +134,6 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
       note((e as Error).message, true);
     }
   };
-  const fact = (term: string, value: string, meaning: string): Node[] => [el("dt", {}, explained(term, meaning)), el("dd", {}, value)];
   let buttonsFor = "";
   let begun = false;
   const update = (): void => {
@@ -140,32 +152,41 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     const state = stateOf(c);
     text(title, c.displayName || id);
     if (s.media?.width && s.media.height) picture.style.aspectRatio = `${s.media.width} / ${s.media.height}`;
-    const list = [
-      ...fact("State", state.word + (state.sentence ? `: ${state.sentence}` : ""), "What the camera is doing now"),
-      ...fact("For", span(live.now() - millis(s.sinceTime)), "Since the state was entered"),
-      ...fact("Address", c.source?.uri ?? "", "Without credentials; those are never shown"),
-      ...fact("Stream", s.media?.width ? `${s.media.codec ?? "?"}, ${s.media.width}×${s.media.height ?? 0} px, ${(s.media.fps ?? 0).toFixed(1)} fps` : "–", "What the camera sends: codec, size in pixels, pictures a second"),
-      ...fact("Received", `${(s.receivedFps ?? 0).toFixed(1)} fps`, "Pictures that came in a second, over the last seconds"),
-      ...fact("Analysed", `${(s.analysedFps ?? 0).toFixed(1)} fps, ${s.analysedFrames ?? 0} in all`, "Pictures that went through the pipeline, over the last seconds and since the appliance started"),
-      ...(s.limitedFps ? fact("Held to", `${s.limitedFps.toFixed(1)} fps`, "The box is overloaded: every camera's rate is lowered for a while") : []),
-      ...fact("Stream epoch", s.streamEpoch || "–", "An unbroken run of the stream; a reconnect opens a new one"),
-      ...fact("Sequence", s.sequence ?? "–", "The tracker's correlation id; part of every track's id"),
-      ...(s.nextRetryTime ? fact("Next attempt", `in ${span(millis(s.nextRetryTime) - live.now())}`, "When the camera is tried again by itself") : []),
-    ];
-    fill(facts, ...list);
+    const m = s.media ?? {};
+    const i = s.ingest ?? {};
+    const rate = i.bitRate ? `, ${(i.bitRate / 1e6).toFixed(2)} Mbit/s` : "";
+    const offset = 1000 * seconds(i.clockOffset);
+    const on = m.width !== undefined;
+    facts.show([
+      ["State", state.word + (state.sentence ? `: ${state.sentence}` : ""), "What the camera is doing now"],
+      ["For", span(live.now() - millis(s.sinceTime)), "Since the state was entered"],
+      ["Address", c.source?.uri ?? "", "Without credentials; those are never shown"],
+      ["Stream", on ? `${m.codec ?? "?"}, ${m.width ?? 0}×${m.height ?? 0} px, ${(m.fps ?? 0).toFixed(1)} fps${rate}` : "–", "What the camera sends: codec, size in pixels, pictures a second, measured bit rate"],
+      ["Keyframes", on && i.gop ? `one in ${i.gop} pictures` : "–", "After a loss, and when video begins, one waits for the next keyframe; every 1 to 2 s is good"],
+      ["Way in", on ? [i.transport || "file", `decoded by ${i.decoder || "nothing yet"}`, i.decoderFallback].filter(Boolean).join(", ") : "–", "How the stream travels, and what decodes it"],
+      ["Camera's clock", !on ? "–" : !i.senderReports ? "not told: times are by arrival" : `${ms(Math.abs(offset))} ${offset < 0 ? "behind" : "ahead of"} the box's`, "By the camera's RTCP sender reports, which tie its pictures to its clock"],
+      ["Lost", `${i.packetsLost ?? "0"} packets, ${i.decodeErrors ?? "0"} pictures damaged`, "Since ingest started"],
+      ["Received", `${(s.receivedFps ?? 0).toFixed(1)} fps`, "Pictures that came in a second, over the last seconds"],
+      ["Analysed", `${(s.analysedFps ?? 0).toFixed(1)} fps, ${s.analysedFrames ?? 0} in all`, "Pictures that went through the pipeline, over the last seconds and since the appliance started"],
+      ...(s.limitedFps ? [["Held to", `${s.limitedFps.toFixed(1)} fps`, "The box is overloaded: every camera's rate is lowered for a while"] as [string, string, string]] : []),
+      ["Stream epoch", s.streamEpoch || "–", "An unbroken run of the stream; a reconnect opens a new one"],
+      ["Sequence", s.sequence && s.sequence !== "0" ? s.sequence : "–", "The tracker's correlation id; part of every track's id"],
+      ...(s.nextRetryTime ? [["Next attempt", `in ${span(millis(s.nextRetryTime) - live.now())}`, "When the camera is tried again by itself"] as [string, string, string]] : []),
+    ]);
     const fix = fixFor(c);
     const enabled = c.desiredState !== "DESIRED_STATE_DISABLED";
     const key = `${String(enabled)}${String(!!s.nextRetryTime)}${fix?.href ?? ""}`;
     if (key !== buttonsFor) {
       buttonsFor = key;
-      fill(buttons, fix ? fixLink(fix, "button main") : null, may("operator") ? act(enabled ? "Disable" : "Enable", enabled ? "disable" : "enable") : null, enabled && s.nextRetryTime && may("operator") ? act("Try now", "enable", "tried now") : null,
+      fill(buttons, fix ? fixLink(fix, "button main") : null, may("operator") ? act(enabled ? "Disable" : "Enable", enabled ? "disable" : "enable") : null, enabled && !s.nextRetryTime && may("operator") ? el("button", { title: "Ends the stream and connects again", onclick: () => void restart() }, "Restart") : null, enabled && s.nextRetryTime && may("operator") ? act("Try now", "enable", "tried now") : null,
         c.source?.passwordSet || !may("admin", true) ? null : el("button", { onclick: () => void probe() }, "Probe"), may("admin") ? el("a", { class: "button", href: `#/edit/${id}` }, "Change") : null, el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("a", { class: "button", href: `#/counts/${id}` }, "Counts"), may("admin") ? null : needs("admin", may("operator") ? "change it" : "change it, or as an operator to switch it on and off"));
     }
     const causes = Object.entries(s.drops ?? {}).filter(([, n]) => Number(n) > 0).sort((a, b) => Number(b[1]) - Number(a[1]));
-    fill(drops, ...(causes.length ? causes.map(([cause, n]) => el("tr", {}, el("td", {}, cause.replaceAll("_", " ")), el("td", {}, n), el("td", {}, dropWords[cause] ?? ""))) : [nothing(3, "None: every picture was analysed.")]));
+    fill(drops, ...(causes.length ? causes.map(([cause, n]) => el("tr", {}, el("td", {}, cause.replaceAll("_", " ")), el("td", {}, n), el("td", {}, dropWords[cause] ?? ""))) : [nothing(3, s.analysedFrames && s.analysedFrames !== "0" ? "None: every picture was analysed." : "None: no picture has come yet.")]));
     tick();
   };
   const tick = (): void => {
+    way.hidden = keep.hidden = !Number.isFinite(view.shown);
     text(way, { whep: "WebRTC", fmp4: "MP4", mjpeg: "MJPEG" }[view.way]);
     way.title = { whep: "Live video as the camera sends it, by WebRTC", fmp4: "Live video as the camera sends it, as MP4 over a WebSocket", mjpeg: "JPEG after JPEG, at most 15 a second" }[view.way] + (view.why ? ` (${view.why})` : "");
     const old = live.now() - view.shown;
@@ -177,20 +198,34 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     if (c) showState(badge, stateOf(c), old);
     text(trouble, !(old <= ageAlarm) ? (c && stateOf(c).sentence) || view.trouble : "");
   };
+  let newest: Event[] = [];
+  let changes: Event[] = [];
+  const recount = (): void => {
+    fill(history, ...(newest.length ? newest.map((e) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", { class: "span" }, e.type.replaceAll("_", " ")), el("td", { class: "said" }, said(e)))) : [nothing(3, "Nothing yet.")]));
+    fill(states, timeline(changes, live.cameras.get(name)));
+  };
+  const recountSoon = gently(recount);
+  /** recall reads the past, once and after a gap in what the live stream tells. */
   const recall = async (): Promise<void> => {
     try {
-      const [{ events }, { events: changes }] = await Promise.all([
-        ask<{ events?: Event[] }>("GET", `/v1/${name}/events?pageSize=12`),
+      const [{ events = [] }, { events: days = [] }] = await Promise.all([
+        ask<{ events?: Event[] }>("GET", `/v1/${name}/events?pageSize=${kept}`),
         ask<{ events?: Event[] }>("GET", `/v1/${name}/events?${new URLSearchParams({ pageSize: "500", filter: `type = "camera_state" AND time >= "${new Date(live.now() - 86400000).toISOString()}"` }).toString()}`),
       ]);
-      fill(history, ...(events?.length ? events.map((e) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", {}, e.type.replaceAll("_", " ")), el("td", {}, said(e)))) : [nothing(3, "Nothing yet.")]));
-      fill(states, timeline(changes ?? [], live.cameras.get(name)));
+      [newest, changes] = [events, days];
+      recount();
     } catch (e) {
       fill(history, nothing(3, (e as Error).message));
     }
   };
+  const happened = (e: Event | undefined): void => {
+    if (!e) return void recall();
+    if (e.camera !== name) return;
+    newest = [e, ...newest].slice(0, kept);
+    if (e.type === "camera_state") changes = [e, ...changes];
+    recountSoon();
+  };
   const rules = (): void => void loadRules(name).then((r) => Object.assign(view, r), () => undefined);
-  const recallSoon = gently(() => void recall());
   const rates = new Plot("Pictures a second", "What came in, what went through the pipeline and what was left out, over the last half hour", (v) => `${v.toFixed(1)} fps`);
   rated.append(rates.root);
   let samples: CameraSample[] = [];
@@ -211,8 +246,9 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
     samples = [...samples, { camera: name, time: live.system!.sample!.time, receivedFps: c.status?.receivedFps, analysedFps: c.status?.analysedFps, droppedFps: dropped ? Math.max(0, (1000 * (total - dropped.total)) / (at - dropped.at)) : 0 }].slice(-360);
     dropped = { total, at };
     draw();
+    recountSoon(); // the timeline goes on
   };
-  const offs = [live.on("link", update), live.on("system", sample), live.on("cameras", update), live.on("timing", (t) => waterfall.show(t)), live.on("events", (e) => (!e || e.camera === name) && recallSoon())];
+  const offs = [live.on("link", update), live.on("system", sample), live.on("cameras", update), live.on("timing", (t) => waterfall.show(t)), live.on("events", happened)];
   const timer = setInterval(tick, 500);
   live.detail(name);
   view.canvas.addEventListener("drawn", tick, { once: true });
@@ -229,6 +265,12 @@ export function cameraScreen(main: HTMLElement, id: string): () => void {
 
 /** said is what an event says beyond its type. */
 export function said(e: Event): string {
+  const a = { ...e.attributes };
+  const low = (v: string | undefined): string => (/^[A-Z_]+$/.test(v ?? "") ? v!.toLowerCase().replaceAll("_", " ") : (v ?? "").replaceAll("_", " "));
+  const spent = a.spent ? `after ${span(1000 * Number(a.spent))}` : "";
+  if (e.type === "camera_state") return [[a.before, a.state].filter(Boolean).map(low).join(" → "), a.message || low(a.reason)].filter(Boolean).join(": ");
+  if (e.type === "line_crossed") return `${a.class ?? "object"} ${a.direction ?? ""} over ${lastPart(a.line)}`;
+  if (e.type.startsWith("zone_") && a.zone) return [`${a.class ?? ""} ${lastPart(a.zone)}`.trim(), spent, a.inside && `${a.inside} inside`, low(a.reason)].filter(Boolean).join(", ");
   const hidden = ["since", "sequence", "score"];
-  return Object.entries(e.attributes ?? {}).filter(([k, v]) => v && !hidden.includes(k)).map(([k, v]) => `${k.replaceAll("_", " ")} ${/^[A-Z_]+$/.test(v) ? v.toLowerCase().replaceAll("_", " ") : v.startsWith("cameras/") ? lastPart(v) : v}`).join(", ");
+  return Object.entries(a).filter(([k, v]) => v && !hidden.includes(k)).map(([k, v]) => `${k.replaceAll("_", " ")} ${v.startsWith("cameras/") ? lastPart(v) : low(v)}`).join(", ");
 }

@@ -223,7 +223,7 @@ export function camerasScreen(main: HTMLElement): () => void {
         r = { says, fps, row: el("tr", { "data-camera": id },
           el("td", {}, el("a", { href: `#/camera/${id}` }, c.displayName || id)),
           el("td", { class: "address" }, c.source?.uri ?? ""),
-          el("td", {}, el("span", { class: `badge bad${state.bad}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : ""), fix ? fixLink(fix) : null), fps,
+          el("td", {}, el("span", { class: `badge bad${state.bad}${off ? " off" : ""}` }, state.word), el("small", { class: "why" }, state.bad ? state.sentence : ""), fix ? fixLink(fix) : null), fps,
           el("td", { class: "buttons" }, may("admin") ? el("a", { class: "button", href: `#/edit/${id}`, "aria-label": `Change ${id}` }, "Change") : null, el("a", { class: "button", href: `#/zones/${id}`, "aria-label": `Zones and lines of ${id}` }, "Zones"),
             may("operator") ? el("button", { onclick: () => void toggle(c), "aria-label": `${off ? "Enable" : "Disable"} ${id}` }, off ? "Enable" : "Disable") : null, may("admin") ? el("button", { onclick: () => void remove(c), "aria-label": `Remove ${id}` }, "Remove") : null)) };
       }

@@ -1,7 +1,7 @@
 // How often lines were crossed and zones entered, as plots and as a table to take along.
 
-import { ask, type Count } from "./api";
-import { clockTime, el, fill, lastPart, millis, nothing, table } from "./dom";
+import { ask, type Count, type Event } from "./api";
+import { clockTime, el, fill, gently, lastPart, millis, nothing, table } from "./dom";
 import { noCameras } from "./overview";
 import { Plot } from "./plot";
 import { may, needs } from "./rights";
@@ -24,8 +24,10 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
   const download = el("a", { class: "button", download: "counts.csv", hidden: true }, "Download as CSV");
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   let drawn: Plot[] = [];
+  let counts: Count[] = [];
+  let rules: { name: string; title: string }[] = [];
   const filters = el("div", { class: "filters" }, camera, period, download, el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("span", { class: "meaning" }, `Times in ${zone}`));
-  const numbers = el("section", {}, el("h2", {}, "In numbers"),
+  const numbers = el("section", { class: "long" }, el("h2", {}, "In numbers"),
     table("Counts", [["From", "Begin of the bucket"], ["Rule", "Line or zone"], ["What", "Direction of a crossing, and the class"], ["Times", "Objects that crossed or entered in the bucket"]], body));
   fill(main, el("h1", {}, "Counts"), filters, fault, plots, numbers);
 
@@ -35,21 +37,39 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
     const end = live.now();
     const q = new URLSearchParams({ startTime: new Date(end - minutes * 60000).toISOString(), endTime: new Date(end + 1000).toISOString(), bucket: `${bucket}s`, timeZone: zone });
     try {
-      const [{ counts = [] }, { zones, lines }] = await Promise.all([ask<{ counts?: Count[] }>("GET", `/v1/cameras/${id}/counts?${q.toString()}`), loadRules(`cameras/${id}`)]);
+      const [answer, { zones, lines }] = await Promise.all([ask<{ counts?: Count[] }>("GET", `/v1/cameras/${id}/counts?${q.toString()}`), loadRules(`cameras/${id}`)]);
       fill(fault);
-      draw(counts, bucket, end - minutes * 60000, end, [...lines, ...zones].map((r) => ({ name: r.name, title: r.displayName || lastPart(r.name) })));
+      counts = answer.counts ?? [];
+      rules = [...lines, ...zones].map((r) => ({ name: r.name, title: r.displayName || lastPart(r.name) }));
+      for (const c of counts) if (!rules.some((r) => r.name === c.rule)) rules.push({ name: c.rule, title: `${lastPart(c.rule)} (deleted)` });
+      draw();
     } catch (e) {
       fill(fault, (e as Error).message);
     }
   };
-  const draw = (counts: Count[], bucket: number, from: number, to: number, rules: { name: string; title: string }[]): void => {
+  /** count adds what the live stream tells to what was asked for. */
+  const count = (e: Event): void => {
+    const { bucket } = spans[Number(period.value)]!;
+    const rule = e.attributes?.line ?? e.attributes?.zone;
+    const known = counts[0];
+    if (!known || !rules.some((r) => r.name === rule)) return soon();
+    const phase = millis(known.startTime) % (1000 * bucket);
+    const at = Math.floor((millis(e.time) - phase) / (1000 * bucket)) * 1000 * bucket + phase;
+    const same = counts.find((c) => millis(c.startTime) === at && c.rule === rule && c.type === e.type && (c.class ?? "") === (e.attributes?.class ?? "") && (c.direction ?? "") === (e.attributes?.direction ?? ""));
+    if (same) same.count = String(Number(same.count) + 1);
+    else counts.push({ rule: rule!, type: e.type, class: e.attributes?.class, direction: e.attributes?.direction, startTime: new Date(at).toISOString(), count: "1" });
+    drawSoon();
+  };
+  const draw = (): void => {
+    const { minutes, bucket } = spans[Number(period.value)]!;
+    const [from, to] = [live.now() - minutes * 60000, live.now()];
+    const titles = new Map(rules.map((r) => [r.name, r.title]));
     const times: number[] = [];
     // Buckets begin where the API's do: the ones it returns, and the empty ones between them.
     const phase = counts[0] ? (millis(counts[0].startTime) / 1000) % bucket : 0;
     for (let t = Math.floor((from / 1000 - phase) / bucket) * bucket + phase; t < to / 1000; t += bucket) times.push(t);
     drawn.forEach((p) => p.close());
     drawn = [];
-    for (const c of counts) if (!rules.some((r) => r.name === c.rule)) rules.push({ name: c.rule, title: `${lastPart(c.rule)} (deleted)` });
     fill(plots, ...rules.map((r) => {
       const mine = counts.filter((c) => c.rule === r.name);
       const labels = [...new Set(mine.map(what))].sort();
@@ -62,33 +82,41 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
       return p.root;
     }));
     if (!rules.length) fill(plots, el("div", { class: "welcome" }, el("h2", {}, "Nothing is counted on this camera yet"), ...(may("admin") ? [el("p", {}, "Draw a line where objects pass, or a zone they enter; counting begins with the next picture."), el("a", { class: "button main", href: `#/zones/${id}` }, "Draw a line or zone")] : [needs("admin", "draw a line or zone to count at")])));
-    const newest = [...counts].reverse();
-    fill(body, ...(newest.length ? newest.map((c) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(c.startTime))), el("td", {}, lastPart(c.rule)), el("td", {}, what(c)), el("td", {}, c.count))) : [nothing(4, "Nothing was counted in that time. Choose a longer one, or look whether the rule is where objects pass.")]));
+    numbers.hidden = !rules.length;
+    const newest = counts.toSorted((a, b) => millis(b.startTime) - millis(a.startTime));
+    fill(body, ...(newest.length ? newest.map((c) => el("tr", {}, el("td", { class: "time" }, clockTime(millis(c.startTime))), el("td", {}, titles.get(c.rule) ?? lastPart(c.rule)), el("td", {}, what(c)), el("td", {}, c.count))) : [nothing(4, "Nothing was counted in that time. Choose a longer one, or look whether the rule is where objects pass.")]));
     const rows = [["start", "rule", "type", "direction", "class", "count"], ...counts.map((c) => [c.startTime, c.rule, c.type, c.direction ?? "", c.class ?? "", c.count])];
     if (download.href) URL.revokeObjectURL(download.href);
     download.href = URL.createObjectURL(new Blob([rows.map((r) => r.map((v) => (/[",\n]/.test(v) ? `"${v.replaceAll('"', '""')}"` : v)).join(",")).join("\n") + "\n"], { type: "text/csv" }));
     download.hidden = counts.length === 0;
   };
+  const drawSoon = gently(draw);
+  const soon = gently(() => void load());
   const cameras = (): void => {
     const all = [...live.cameras.keys()].map(lastPart).sort();
-    if (!id && all[0]) return void location.replace(`#/counts/${all[0]}`);
+    if (!id && all[0]) return void choose(all);
     filters.hidden = numbers.hidden = !id;
     if (!all.length && live.synced) fill(plots, noCameras());
-    if ([...camera.options].map((o) => o.value).join() !== all.join()) fill(camera, ...all.map((c) => el("option", { value: c, selected: c === id }, live.cameras.get(`cameras/${c}`)?.displayName || c)));
+    if ([...camera.options].map((o) => o.value).join() !== all.join()) fill(camera, ...all.map((c) => el("option", { value: c, selected: c === id }, live.title(`cameras/${c}`))));
   };
+  let chosen = false;
+  /** choose goes to a camera that counts something, when none was named. */
+  const choose = async (all: string[]): Promise<void> => {
+    if (chosen) return;
+    chosen = true;
+    const counting = await loadRules("cameras/-").then(({ zones, lines }) => [...lines, ...zones].map((r) => r.name.split("/")[1]!), (): string[] => []);
+    if (!left) location.replace(`#/counts/${all.find((c) => counting.includes(c)) ?? all[0]!}`);
+  };
+  let left = false;
   cameras();
   void load();
-  let due = 0;
   const offs = [live.on("cameras", cameras), live.on("events", (e) => {
-    if (due || (e && (e.camera !== `cameras/${id}` || !["line_crossed", "zone_entered"].includes(e.type)))) return;
-    due = window.setTimeout(() => {
-      due = 0;
-      void load();
-    }, 1000);
+    if (!e) soon();
+    else if (e.camera === `cameras/${id}` && ["line_crossed", "zone_entered"].includes(e.type)) count(e);
   })];
   return () => {
+    left = true;
     offs.forEach((off) => off());
-    clearTimeout(due);
     drawn.forEach((p) => p.close());
   };
 }

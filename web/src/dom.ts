@@ -70,8 +70,9 @@ export function bytes(n: number | string | undefined): string {
   return `${v.toFixed(1)} TB`;
 }
 
-/** ms is a time in milliseconds, with a digit after the point when it is short. */
+/** ms is a time in milliseconds, with a digit after the point when it is short; in seconds when it is long. */
 export function ms(value: number): string {
+  if (value >= 1000) return `${(value / 1000).toFixed(1)} s`;
   return `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 }
 
@@ -104,6 +105,31 @@ export function lastPart(name: string | undefined): string {
 /** explained is a word with its meaning, for mouse, keyboard and screen reader alike. */
 export function explained(word: string, meaning: string): HTMLElement {
   return el("abbr", { title: meaning, tabindex: 0 }, word);
+}
+
+/** Facts are terms with their values. What is there already stays the same element, so that it keeps the focus. */
+export class Facts {
+  readonly root: HTMLElement;
+  private readonly entries = new Map<string, { pair: HTMLElement; value: HTMLElement }>();
+
+  constructor(style = "facts") {
+    this.root = el("dl", { class: style });
+  }
+
+  /** show takes [term, value, meaning]. */
+  show(list: [string, string, string][]): void {
+    const pairs = list.map(([term, value, meaning]) => {
+      let e = this.entries.get(term);
+      if (!e) {
+        const dd = el("dd");
+        e = { pair: el("div", {}, el("dt", {}, explained(term, meaning)), dd), value: dd };
+        this.entries.set(term, e);
+      }
+      text(e.value, value);
+      return e.pair;
+    });
+    if (pairs.length !== this.root.childElementCount || pairs.some((p, i) => p !== this.root.children[i])) this.root.replaceChildren(...pairs);
+  }
 }
 
 /** table makes a table; heads are [text, meaning]. */

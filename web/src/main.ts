@@ -4,7 +4,7 @@ import { ask, Refusal } from "./api";
 import { cameraScreen } from "./camera";
 import { cameraForm, camerasScreen, editScreen } from "./cameras";
 import { countsScreen } from "./counts";
-import { bytes, el, fill, percent, span } from "./dom";
+import { bytes, el, fill, percent, span, text } from "./dom";
 import { modelsScreen } from "./models";
 import { note } from "./notes";
 import { overview, stateOf } from "./overview";
@@ -19,6 +19,7 @@ const nav: [string, string][] = [["#/", "Live"], ["#/tracks", "Tracks"], ["#/eve
 const under: Record<string, string> = { camera: "", track: "tracks", add: "cameras", edit: "cameras", zones: "cameras", signin: "settings" };
 const main = document.getElementById("main")!;
 const truth = document.getElementById("truth")!;
+const banner = document.getElementById("banner")!;
 let leave: () => void = () => undefined;
 
 function screen(head: string, rest: string[]): () => void {
@@ -42,13 +43,25 @@ function screen(head: string, rest: string[]): () => void {
     case "system": return systemScreen(main);
     case "settings": return settingsScreen(main);
     case "signin": return signIn();
-    default: return overview(main);
+    case "": return overview(main);
+    default:
+      fill(main, el("div", { class: "welcome" }, el("h1", {}, "There is no such screen"), el("p", {}, "The address is mistyped, or of another version of the dashboard."), el("a", { class: "button", href: "#/" }, "Live")));
+      return () => undefined;
+  }
+}
+
+/** decoded undoes percent signs, where they are any. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
   }
 }
 
 function route(): void {
   leave();
-  const [head = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [head = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   leave = screen(head, rest);
   document.title = `${main.querySelector("h1")?.textContent || "Live"} – Vedette`;
   for (const a of document.querySelectorAll<HTMLAnchorElement>("#nav a")) {
@@ -84,31 +97,30 @@ function signIn(): () => void {
   return () => undefined;
 }
 
-/** tellTruth puts the one line that matters into the header. */
+/** tellTruth puts the one line that matters into the header, and what needs a person below it. */
 function tellTruth(): void {
   if (!live.synced) {
     truth.className = "bad2";
-    fill(truth, live.refused === 401 ? "Not signed in." : live.silence ? `The appliance has not answered for ${span(live.silence)}; what you see is not live.` : "No connection to the appliance; what you see is not live.");
+    text(truth, live.refused === 401 ? "Not signed in." : live.silence ? `The appliance has not answered for ${span(live.silence)}; what you see is not live.` : "No connection to the appliance; what you see is not live.");
+    banner.hidden = true;
     return;
   }
-  const all = [...live.cameras.values()];
-  const worst = Math.max(0, ...all.map((c) => stateOf(c).bad));
+  const all = [...live.cameras.values()].map(stateOf);
+  const on = all.filter((s) => s.word !== "disabled").length;
   const counts = new Map<string, number>();
-  for (const c of all) counts.set(stateOf(c).word, (counts.get(stateOf(c).word) ?? 0) + 1);
+  for (const s of all.sort((a, b) => b.bad - a.bad)) if (s.word !== "live") counts.set(s.word, (counts.get(s.word) ?? 0) + 1);
+  const well = all.length - [...counts.values()].reduce((a, n) => a + n, 0);
   const s = live.system;
   const starting = (s?.processes ?? []).filter((p) => p.state === "PROCESS_STATE_STARTING");
   const down = (s?.processes ?? []).filter((p) => p.state !== "PROCESS_STATE_READY" && !starting.includes(p));
-  const cameras = [...counts].map(([word, n]) => `${n} ${word}`).join(", ");
-  const parts = [all.length ? `${all.length === 1 ? "1 camera" : `${all.length} cameras`}: ${cameras}` : "no camera yet", ...starting.map((p) => `${p.name} is starting`), ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
-  const free = Number(s?.sample?.diskFreeBytes ?? 0);
-  const low = free > 0 && free < 0.05 * Number(s?.sample?.diskTotalBytes ?? 0);
-  if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `${bytes(free)} of disk ${low ? "left only" : "left"}`);
+  const parts = [all.length ? `${well} of ${on} ${on === 1 ? "camera" : "cameras"} live` : "no camera yet", ...[...counts].map(([word, n]) => `${n} ${word}`), ...starting.map((p) => `${p.name} is starting`), ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
+  if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `${bytes(s.sample.diskFreeBytes)} of disk free`);
   const troubles = s ? troublesOf(s) : [];
-  parts.push(...troubles);
-  if (Math.abs(live.clockOffset) > 5000) parts.push("the box's clock differs from this browser's");
-  truth.className = `bad${down.length ? 2 : Math.max(worst, low || troubles.length || starting.length ? 1 : 0)}`;
-  const line = parts.join(" · ");
-  if (truth.textContent !== line) fill(truth, line);
+  if (Math.abs(live.clockOffset) > 5000) troubles.push(`The box's clock is ${span(Math.abs(live.clockOffset))} ${live.clockOffset < 0 ? "behind" : "ahead of"} this browser's: set whichever is wrong, best by a time server (NTP).`);
+  truth.className = `bad${down.length ? 2 : Math.max(0, ...all.map((x) => x.bad), troubles.length || starting.length ? 1 : 0)}`;
+  text(truth, parts.join(" · "));
+  banner.hidden = !troubles.length;
+  text(banner, troubles.join("\n"));
 }
 
 fill(document.getElementById("nav")!, ...nav.map(([href, label]) => el("a", { href }, label)));

@@ -1,7 +1,7 @@
 // The models of the inference sidecar: what is in the repository, where each runs and how long it takes.
 
 import { ask, type Model } from "./api";
-import { clockTime, el, explained, fill, lastPart, millis, ms, nothing, seconds, table } from "./dom";
+import { clockTime, el, Facts, fill, lastPart, millis, ms, nothing, seconds, table } from "./dom";
 import { note } from "./notes";
 import { may, needs } from "./rights";
 import { live } from "./state";
@@ -58,18 +58,26 @@ export function modelsScreen(main: HTMLElement): () => void {
         m.description ? el("small", { class: "why" }, m.description) : null),
       el("td", {}, el("span", { class: `badge bad${badness[m.state ?? ""] ?? 1}` }, (m.state || "not loaded").toLowerCase()), m.reason && !ready ? el("small", { class: "why" }, m.reason) : null),
       el("td", {}, where(m)),
-      el("td", {}, ready ? `${m.scheduling ?? "none"}${m.maxBatchSize ? `, up to ${m.maxBatchSize}` : ""}` : "–"),
+      el("td", { class: "span" }, ready ? `${m.scheduling ?? "none"}${m.maxBatchSize ? `, up to ${m.maxBatchSize}` : ""}` : "–"),
       el("td", {}, m.pendingRequests ?? "0"), el("td", {}, m.successes ?? "0"), el("td", { class: Number(m.failures ?? 0) ? "warn" : "" }, m.failures ?? "0"),
-      el("td", {}, mean(m.mean)), el("td", { class: "time" }, m.lastInferenceTime ? clockTime(millis(m.lastInferenceTime)) : "never"),
+      el("td", { class: "span" }, mean(m.mean)), el("td", { class: "time" }, m.lastInferenceTime ? clockTime(millis(m.lastInferenceTime)) : "never"),
       !may("admin", true) ? el("td") : el("td", { class: "buttons" },
         el("button", { onclick: () => void act(m, "load"), "aria-label": `${ready ? "Reload" : "Load"} ${lastPart(m.name)}` }, ready ? "Reload" : "Load"),
         ready ? el("button", { onclick: () => void act(m, "unload"), "aria-label": `Unload ${lastPart(m.name)}` }, "Unload") : null));
   };
-  const card = (m: Model): HTMLElement => el("section", { class: "panel" }, el("h3", {}, lastPart(m.name)),
-    el("dl", { class: "facts" },
-      ...[["In the queue", m.meanQueue, "Mean wait before a request's batch began"], ["Copying inputs", m.meanInput, "Mean time to gather a request's tensors"], ["Computing", m.meanCompute, "Mean time in the backend"],
-        ["Copying outputs", m.meanOutput, "Mean time to hand the answer over"]].flatMap(([term, value, meaning]) => [el("dt", {}, explained(term!, meaning!)), el("dd", {}, mean(value))])),
-    m.batches?.length ? el("h4", {}, "Executions by batch size") : null, m.batches?.length ? batches(m) : null);
+  const cards = new Map<string, { root: HTMLElement; facts: Facts; spread: HTMLElement }>();
+  const card = (m: Model): HTMLElement => {
+    let c = cards.get(m.name);
+    if (!c) {
+      const [facts, spread] = [new Facts(), el("div")];
+      c = { root: el("section", { class: "panel" }, el("h3", {}, lastPart(m.name)), facts.root, spread), facts, spread };
+      cards.set(m.name, c);
+    }
+    c.facts.show([["In the queue", mean(m.meanQueue), "Mean wait before a request's batch began"], ["Copying inputs", mean(m.meanInput), "Mean time to gather a request's tensors"],
+      ["Computing", mean(m.meanCompute), "Mean time in the backend"], ["Copying outputs", mean(m.meanOutput), "Mean time to hand the answer over"]]);
+    fill(c.spread, ...(m.batches?.length ? [el("h4", {}, "Executions by batch size"), batches(m)] : []));
+    return c.root;
+  };
   let shown = "";
   const off = live.on("models", (models) => {
     const fault = models.length === 1 && !models[0]!.name ? models[0]!.reason : "";
@@ -79,7 +87,8 @@ export function modelsScreen(main: HTMLElement): () => void {
     const focused = document.activeElement?.getAttribute("aria-label");
     if (fault) fill(body, nothing(10, `${fault}. ${/is not for|needs the role/.test(fault ?? "") ? "Sign in as somebody who may see all of the box." : "Models appear here when it is back."}`));
     else fill(body, ...(models.length ? models.map(row) : [nothing(10, "The model repository is empty. Put a model into it (a folder with config.pbtxt), and load it here.")]));
-    fill(more, ...models.filter((m) => m.state === "READY" && m.mean).map(card));
+    const told = models.filter((m) => m.state === "READY" && m.mean).map(card);
+    if (told.length !== more.childElementCount || told.some((c, i) => c !== more.children[i])) fill(more, ...told);
     if (focused) main.querySelector<HTMLElement>(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
   });
   fill(body, nothing(10, "Asking the inference sidecar …"));

@@ -19,7 +19,7 @@ export function stateOf(c: Camera): { word: string; sentence: string; bad: 0 | 1
     return { word: "not analysed", sentence: sentence || `vedette-infer: ${infer?.message || words(infer?.state, "PROCESS_STATE_")}`, bad: 1 };
   }
   if (word === "disabled") return { word, sentence: "Switched off by an operator.", bad: 0 };
-  if (word === "quarantined" && s.nextRetryTime) return { word, sentence: `${sentence} The next attempt is at ${clockTime(millis(s.nextRetryTime))}.`, bad: 2 };
+  if (word === "quarantined" && s.nextRetryTime) return { word, sentence: `${sentence}${/\.$/.test(sentence) ? "" : "."} The next attempt is at ${clockTime(millis(s.nextRetryTime))}.`, bad: 2 };
   return { word, sentence, bad: word === "connecting" ? 1 : 2 };
 }
 
@@ -27,7 +27,7 @@ export function stateOf(c: Camera): { word: string; sentence: string; bad: 0 | 1
 export function showState(badge: HTMLElement, state: ReturnType<typeof stateOf>, age: number): void {
   const old = state.word === "live" && age > ageAlarm;
   text(badge, old ? "no new picture" : state.word);
-  badge.className = `badge bad${old ? 2 : state.bad}`;
+  badge.className = `badge bad${old ? 2 : state.bad}${state.word === "disabled" ? " off" : ""}`;
   badge.title = old ? "The camera is connected, but its pictures do not come." : state.sentence;
 }
 
@@ -103,7 +103,7 @@ class Tile {
     this.age.classList.toggle("warn", age > ageWarning);
     this.age.classList.toggle("alarm", age > ageAlarm);
     this.root.classList.toggle("stale", !(age <= ageAlarm));
-    const say = state.bad > 0 && state.sentence ? state.sentence : !(age <= ageAlarm) ? this.view.trouble : "";
+    const say = state.bad > 0 && state.sentence ? state.sentence : !(age <= ageAlarm) ? state.sentence || this.view.trouble : "";
     text(this.trouble, say);
   }
 
@@ -120,7 +120,7 @@ export function trackRow(t: Track): HTMLElement {
   dot.style.background = colourOf(t.class);
   return el("tr", { "data-track": lastPart(t.name) },
     el("td", { class: "span" }, el("a", { href: `#/track/${t.name}`, "aria-label": `${t.class ?? "?"}, track ${lastPart(t.name)}` }, dot, t.class ?? "?")),
-    el("td", {}, lastPart(t.camera)),
+    el("td", { class: "of", title: live.title(t.camera) }, live.title(t.camera)),
     el("td", { class: "time" }, clockTime(millis(t.startTime))),
     el("td", { class: "span" }, span(millis(t.endTime) - millis(t.startTime))),
     el("td", { class: "span" }, `${Math.round((t.score ?? 0) * 100)} %`),
@@ -185,8 +185,9 @@ export function overview(main: HTMLElement): () => void {
     }
     for (const [name, tile] of tiles) if (!live.cameras.has(name)) drop(name, tile);
     wall.querySelector(".welcome")?.remove();
-    // The worst first: what needs a person is never below the fold.
-    const sorted = [...live.cameras.values()].sort((a, b) => stateOf(b).bad - stateOf(a).bad || a.name.localeCompare(b.name));
+    // The worst first: what needs a person is never below the fold; what is switched off comes last.
+    const worth = (c: Camera): number => (c.desiredState === "DESIRED_STATE_DISABLED" ? -1 : stateOf(c).bad);
+    const sorted = [...live.cameras.values()].sort((a, b) => worth(b) - worth(a) || a.name.localeCompare(b.name));
     const want = filter.value.trim().toLowerCase();
     sorted.forEach((c, i) => {
       let tile = tiles.get(c.name);

@@ -2,7 +2,7 @@
 
 import { ask, type Event, type Track } from "./api";
 import { said } from "./camera";
-import { clockTime, el, eventTypes, explained, fill, gently, lastPart, millis, nothing, percent, span, table } from "./dom";
+import { clockTime, el, eventTypes, explained, fill, lastPart, millis, nothing, percent, span, table } from "./dom";
 import { note } from "./notes";
 import { endWord, inView, trackRow, trackTable } from "./overview";
 import { live } from "./state";
@@ -17,7 +17,7 @@ function cameraChoice(chosen: string): { select: HTMLSelectElement; off: () => v
     const now = select.value || chosen;
     const names = new Set([...[...live.cameras.keys()].map(lastPart), ...(now ? [now] : [])]);
     if ([...select.options].map((o) => o.value).join() === ["", ...[...names].sort()].join()) return;
-    fill(select, el("option", { value: "" }, "every camera"), ...[...names].sort().map((c) => el("option", { value: c, selected: c === now }, c)));
+    fill(select, el("option", { value: "" }, "every camera"), ...[...names].sort().map((c) => el("option", { value: c, selected: c === now }, live.title(`cameras/${c}`))));
   };
   update();
   return { select, off: live.on("cameras", update) };
@@ -114,7 +114,7 @@ function find(t: Track): HTMLElement {
   dot.style.background = colourOf(t.class);
   const picture = t.picture ? el("img", { src: t.picture, alt: `${t.class ?? "object"} on ${lastPart(t.camera)}`, loading: "lazy" }) : el("span", { class: "nopicture" }, "no picture");
   return el("li", { "data-track": lastPart(t.name) }, el("a", { href: `#/track/${t.name}` }, picture, el("b", {}, dot, t.class ?? "?", ` ${Math.round((t.score ?? 0) * 100)} %`),
-    el("span", {}, `${lastPart(t.camera)}, ${clockTime(millis(t.startTime))}`), el("span", {}, `${span(millis(t.endTime) - millis(t.startTime))}, ${t.state !== "TRACK_STATE_OPEN" ? endWord(t) : inView(t) ? "in view" : "not known whether it is still in view"}`)));
+    el("span", {}, `${live.title(t.camera)}, ${clockTime(millis(t.startTime))}`), el("span", {}, `${span(millis(t.endTime) - millis(t.startTime))}, ${t.state !== "TRACK_STATE_OPEN" ? endWord(t) : inView(t) ? "in view" : "not known whether it is still in view"}`)));
 }
 
 export function trackScreen(main: HTMLElement, name: string): () => void {
@@ -144,7 +144,7 @@ export function trackScreen(main: HTMLElement, name: string): () => void {
     const around = (ms: number): string => new Date(ms).toISOString();
     const near = `/v1/tracks?${new URLSearchParams({ pageSize: "12", filter: `camera = ${quote(cam ?? "")} AND start_time >= ${quote(around(start - 60000))} AND start_time < ${quote(around(start + 60000))}` }).toString()}`;
     const { tracks = [] } = await ask<{ tracks?: Track[] }>("GET", near);
-    fill(main, el("p", { class: "crumbs" }, el("a", { href: "#/tracks" }, "‹ Tracks")), el("h1", {}, `${t.class ?? "Object"} on ${cam ?? "?"}, ${clockTime(start)}`),
+    fill(main, el("p", { class: "crumbs" }, el("a", { href: "#/tracks" }, "‹ Tracks")), el("h1", {}, `${t.class ?? "Object"} on ${live.title(t.camera)}, ${clockTime(start)}`),
       el("div", { class: "columns" },
         el("section", {}, el("div", { class: "picture path" }, canvas), el("p", { class: "meaning" }, "Where its centre was, from ○ to ●, and its last box, over a picture of the camera as it is now."),
           t.picture ? el("figure", { class: "panel crop" }, el("h2", {}, "Best picture"), el("img", { src: t.picture, alt: `Best picture of this ${t.class ?? "object"}` })) : el("p", { class: "empty" }, "There is no picture of it: the camera keeps none, retention removed it, or the track is still too new.")),
@@ -189,7 +189,7 @@ function paintPath(canvas: HTMLCanvasElement, t: Track): void {
 function happened(e: Event): HTMLElement {
   const clip = e.clip ? el("button", { type: "button", onclick: () => play(e) }, "Play clip") : null;
   return el("li", { "data-event": lastPart(e.name) }, e.snapshot ? el("a", { href: e.snapshot, target: "_blank", rel: "noopener" }, el("img", { src: e.snapshot, alt: `${e.type.replaceAll("_", " ")} on ${lastPart(e.camera)}`, loading: "lazy" })) : null,
-    el("b", {}, e.type.replaceAll("_", " ")), el("span", {}, `${lastPart(e.camera) || "the box"}, ${clockTime(millis(e.time))}`), el("span", {}, said(e)), e.track ? el("a", { href: `#/track/${e.track}` }, "its track") : null, clip, e.clip ? el("a", { class: "button", href: e.clip, download: `${lastPart(e.camera)}-${lastPart(e.name)}.mp4` }, "Download") : null);
+    el("b", {}, e.type.replaceAll("_", " ")), el("span", {}, `${live.title(e.camera) || "the box"}, ${clockTime(millis(e.time))}`), el("span", {}, said(e)), e.track ? el("a", { href: `#/track/${e.track}` }, "its track") : null, clip, e.clip ? el("a", { class: "button", href: e.clip, download: `${lastPart(e.camera)}-${lastPart(e.name)}.mp4` }, "Download") : null);
 }
 
 /** play shows an event's clip over the page. */
@@ -215,10 +215,15 @@ export function eventsScreen(main: HTMLElement, chosen: string): () => void {
     const conditions = [camera.value && `camera = ${quote(camera.value)}`, type.value && `type = ${quote(type.value)}`, from.value && `time >= ${quote(new Date(from.value).toISOString())}`, to.value && `time < ${quote(new Date(to.value).toISOString())}`].filter(Boolean);
     return `/v1/events?${new URLSearchParams({ pageSize: "60", ...(conditions.length ? { filter: conditions.join(" AND ") } : {}) }).toString()}`;
   };
-  const row = (e: Event): HTMLElement => el("tr", { "data-event": lastPart(e.name) }, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", {}, lastPart(e.camera) || "the box"), el("td", {}, e.type.replaceAll("_", " ")), el("td", {}, said(e)),
+  const row = (e: Event): HTMLElement => el("tr", { "data-event": lastPart(e.name) }, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", {}, live.title(e.camera) || "the box"), el("td", { class: "span" }, e.type.replaceAll("_", " ")), el("td", {}, said(e)),
     el("td", { class: "media" }, e.snapshot ? el("a", { href: e.snapshot, target: "_blank", rel: "noopener" }, el("img", { src: e.snapshot, alt: "Picture of the event", loading: "lazy" })) : null, e.clip ? el("button", { type: "button", onclick: () => play(e) }, "Play clip") : null, e.track ? el("a", { href: `#/track/${e.track}` }, "track") : null));
+  let wanted = (_: Event): boolean => true;
   const load = async (fresh = false): Promise<void> => {
     try {
+      if (fresh) {
+        const [c, t, first, last] = [camera.value, type.value, new Date(from.value).getTime(), new Date(to.value).getTime()];
+        wanted = (e) => (!c || lastPart(e.camera) === c) && (!t || e.type === t) && !(millis(e.time) < first) && !(millis(e.time) >= last);
+      }
       const page = await ask<{ events?: Event[]; nextPageToken?: string }>("GET", path() + (!fresh && token ? `&pageToken=${encodeURIComponent(token)}` : ""));
       fill(fault);
       if (fresh) fill(body);
@@ -234,8 +239,14 @@ export function eventsScreen(main: HTMLElement, chosen: string): () => void {
     el("form", { class: "filters", onsubmit: (e) => { e.preventDefault(); void load(true); } }, camera, type, el("label", {}, "from ", from), el("label", {}, "until ", to), el("button", { class: "main" }, "Search"), copyable(path)),
     fault, table("Events", [["Time", "In this browser's time zone"], ["Camera", ""], ["Event", ""], ["What there is to know", ""], ["Picture, clip, track", ""]], body), more);
   void load(true);
-  // New events appear at the top as long as the first page is all that is shown.
-  const soon = gently(() => body.childElementCount <= 61 && void load(true));
-  const offs = [off, live.on("events", soon)];
+  // New events appear at the top, and their pictures and clips once they are there.
+  const add = (e: Event | undefined): void => {
+    if (!e) return void load(true);
+    if (!wanted(e)) return;
+    body.querySelector(".empty")?.closest("tr")?.remove();
+    body.prepend(row(e));
+  };
+  const complete = (e: Event): void => body.querySelector(`[data-event="${CSS.escape(lastPart(e.name))}"]`)?.replaceWith(row(e));
+  const offs = [off, live.on("events", add), live.on("media", complete)];
   return () => offs.forEach((o) => o());
 }

@@ -1,7 +1,7 @@
 // All live state, fed by one stream of server-sent events. Screens subscribe and draw what they need.
 
 import type { Camera, Event, Frame, Model, Session, Sink, System, Timing, Track } from "./api";
-import { millis } from "./dom";
+import { lastPart, millis } from "./dom";
 
 /** What is told, and with what. */
 interface Topics {
@@ -9,6 +9,8 @@ interface Topics {
   tracks: undefined;
   /** A new event; undefined after a gap, when the list is to be read again. */
   events: Event | undefined;
+  /** An event that has a picture or a clip now. */
+  media: Event;
   system: undefined;
   link: undefined;
   /** Somebody else looks now, or may do something else. */
@@ -45,6 +47,8 @@ class LiveState {
   private heard = performance.now();
   /** Since when the box is connected and says nothing; 0: it speaks. */
   private quiet = 0;
+  /** Whether the stream broke off since it was last in step: what happened meanwhile was not told. */
+  private broken = false;
 
   constructor() {
     setInterval(() => this.listen(), 1000);
@@ -83,6 +87,11 @@ class LiveState {
     for (const l of (this.listeners[topic] ?? []) as Iterable<Listener<T>>) l(what);
   }
 
+  /** title is what people call a camera. */
+  title(camera: string | undefined): string {
+    return this.cameras.get(camera ?? "")?.displayName || lastPart(camera);
+  }
+
   /** now is the box's time in milliseconds. */
   now(): number {
     return Date.now() + this.clockOffset;
@@ -111,6 +120,7 @@ class LiveState {
     });
     source.addEventListener("error", () => {
       this.synced = false;
+      this.broken = true;
       this.quiet = 0;
       this.tell("link", undefined);
       if (source.readyState === EventSource.CLOSED) void this.whyRefused();
@@ -142,6 +152,8 @@ class LiveState {
         this.heard = performance.now();
         this.tell("link", undefined);
         this.tell("cameras", undefined);
+        if (this.broken) this.tell("events", undefined);
+        this.broken = false;
       }
     });
     hear<{ track?: { kind: string; track: Track }; frame?: Frame }>("analytics", (m) => {
@@ -154,8 +166,9 @@ class LiveState {
       }
       if (m.frame) for (const l of this.frames.get(m.frame.camera) ?? []) l(m.frame);
     });
-    hear<{ event?: Event; gap?: object }>("events", (m) => {
+    hear<{ event?: Event; media?: Event; gap?: object }>("events", (m) => {
       if (m.event || m.gap) this.tell("events", m.event);
+      if (m.media) this.tell("media", m.media);
     });
     hear<System>("system", (s) => {
       this.system = s;

@@ -1,7 +1,7 @@
 // The box itself: its processes, what they spend, and where the time of a picture goes.
 
 import { ask, type BoxSample, type CameraSample, type Finding, type Refusal, type System } from "./api";
-import { bytes, el, explained, fill, lastPart, millis, ms, nothing, percent, span, table, text, words } from "./dom";
+import { bytes, clockTime, el, explained, Facts, fill, lastPart, millis, ms, nothing, percent, span, table, text, words } from "./dom";
 import { Plot, type PlotData } from "./plot";
 import { may, needs } from "./rights";
 import { live } from "./state";
@@ -31,7 +31,7 @@ export function troublesOf(s: System): string[] {
   const st = s.storage ?? {};
   const list: string[] = [];
   if (s.load?.message) list.push(s.load.message);
-  if (st.pressure === "DISK_PRESSURE_WARN") list.push("The disk is nearly full: old days are deleted soon. Free space, or shorten retention.");
+  if (st.pressure === "DISK_PRESSURE_WARN") list.push("The disk is nearly full, and no old days are left that could be deleted. Free space on it.");
   if (st.pressure === "DISK_PRESSURE_SHED_SNAPSHOTS") list.push("The disk is full: no pictures and clips are kept. Free space on it.");
   if (st.pressure === "DISK_PRESSURE_SHED_DETECTIONS") list.push("The disk is full: no detections are kept, tracks and events still are. Free space on it now.");
   if (st.damaged?.length) list.push(`${st.damaged.length} damaged files were set aside in the data folder's damaged folder: restore a backup, or keep them for a look.`);
@@ -70,8 +70,7 @@ function doctorPart(): HTMLElement {
 export function systemScreen(main: HTMLElement): () => void {
   const body = el("tbody");
   const head = el("p", { class: "lead" });
-  const facts = el("dl", { class: "facts wide" });
-  const trouble = el("p", { class: "banner", role: "status", hidden: true });
+  const facts = new Facts("facts wide");
   const fps = (v: number): string => `${v.toFixed(v < 10 ? 1 : 0)} fps`;
   const plots = {
     cpu: new Plot("Processor", "Busy share of all processors together, and what each process takes of it", (v) => `${v.toFixed(0)} %`),
@@ -84,9 +83,9 @@ export function systemScreen(main: HTMLElement): () => void {
     disk: new Plot("Disk", "Free space of the file system that holds the data, and what the store takes", bytes),
     gpu: new Plot("GPU", "Busy share of each GPU", (v) => `${v.toFixed(0)} %`, "lines", "No GPU was found on this box, or its driver's library is missing. Models run on the processor."),
   };
-  fill(main, el("h1", {}, "System"), head, trouble,
+  fill(main, el("h1", {}, "System"), head,
     table("Processes", [["Process", ""], ["Job", ""], ["State", ""], ["Processor", "Processors it keeps busy: 100 % is one of them whole"], ["Memory", "Resident set"], ["Restarts", "Since the appliance started"]], body),
-    facts, may("admin", true) ? doctorPart() : needs("admin", "see the box's checklist and download a support bundle", true), el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
+    facts.root, may("admin", true) ? doctorPart() : needs("admin", "see the box's checklist and download a support bundle", true), el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
     el("p", { class: "meaning" }, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics for Prometheus"), " · ", el("a", { href: "/api" }, "the API, path by path"), " · ", el("a", { href: "#/models" }, "models")));
 
   let box: BoxSample[] = [];
@@ -114,9 +113,6 @@ export function systemScreen(main: HTMLElement): () => void {
     if (!s) return;
     const now = s.sample ?? { time: "" };
     text(head, `Vedette ${s.version ?? ""}, running for ${span(millis(s.serverTime) - millis(s.startTime))}${s.demo ? "; this is the demonstration: one rendered street as a camera" : ""}.`);
-    const troubles = troublesOf(s);
-    trouble.hidden = troubles.length === 0;
-    text(trouble, troubles.join("\n"));
     fill(body, ...(s.processes ?? []).map((p) => {
       const state = words(p.state, "PROCESS_STATE_");
       const spent = now.processes?.find((x) => x.name === p.name);
@@ -124,15 +120,17 @@ export function systemScreen(main: HTMLElement): () => void {
         el("td", {}, el("span", { class: `badge bad${state === "ready" ? 0 : state === "starting" ? 1 : 2}` }, state), el("small", { class: "why" }, p.message ?? "")),
         el("td", {}, spent ? percent(spent.cpu) : "–"), el("td", {}, spent ? bytes(spent.residentBytes) : "–"), el("td", {}, p.restarts ?? "0"));
     }), s.processes?.length ? null : nothing(6, "Asking …"));
-    const fact = (term: string, meaning: string, value: string): Node[] => [el("dt", {}, explained(term, meaning)), el("dd", {}, value)];
-    fill(facts,
-      ...fact("Processor", "Busy share of all processors together over the last seconds", `${percent(now.cpu)} of ${now.processors ?? 0}`),
-      ...fact("Memory", "In use on the whole box", `${bytes(now.memoryBytes)} of ${bytes(now.memoryTotalBytes)}`),
-      ...fact("Disk", "Free on the file system that holds the data", `${bytes(now.diskFreeBytes)} of ${bytes(now.diskTotalBytes)} free`),
-      ...fact("Store", "What tracks, detections and events take on disk", bytes(now.storeBytes)),
-      ...(s.storage?.days ? fact("Kept", "How far back tracks, detections and events go", `${s.storage.days} ${s.storage.days === 1 ? "day" : "days"}${s.storage.mediaBytes ? `, ${bytes(s.storage.mediaBytes)} of it pictures and clips` : ""}`) : []),
-      ...fact("GPU", "As the inference sidecar sees it", now.gpus?.length ? now.gpus.map((g) => `${percent(g.utilization)}, ${bytes(g.memoryUsedBytes)} of ${bytes(g.memoryTotalBytes)}`).join("; ") : "none found"),
-      ...fact("Clock", "The box's clock against this browser's", `${span(Math.abs(live.clockOffset))} ${live.clockOffset < 0 ? "behind" : "ahead of"} this browser's`));
+    const st = s.storage ?? {};
+    facts.show([
+      ["Processor", `${percent(now.cpu)} of ${now.processors ?? 0}`, "Busy share of all processors together over the last seconds"],
+      ["Memory", `${bytes(now.memoryBytes)} of ${bytes(now.memoryTotalBytes)}`, "In use on the whole box"],
+      ["Disk", `${bytes(now.diskFreeBytes)} of ${bytes(now.diskTotalBytes)} free`, "Free on the file system that holds the data"],
+      ["Store", `${bytes(now.storeBytes)}${st.mediaBytes ? `, ${bytes(st.mediaBytes)} of it pictures and clips` : ""}`, "What tracks, detections, events and their pictures take on disk"],
+      ["Kept", st.days ? `${st.days} ${st.days === 1 ? "day" : "days"}` : "–", "How far back tracks, detections and events go"],
+      ["Last commit", st.lastCommitTime ? clockTime(millis(st.lastCommitTime)) : "–", "When what was seen was last written to disk"],
+      ["GPU", now.gpus?.length ? now.gpus.map((g) => `${percent(g.utilization)}, ${bytes(g.memoryUsedBytes)} of ${bytes(g.memoryTotalBytes)}`).join("; ") : "none found", "As the inference sidecar sees it"],
+      ["Clock", `${span(Math.abs(live.clockOffset))} ${live.clockOffset < 0 ? "behind" : "ahead of"} this browser's`, "The box's clock against this browser's"],
+    ]);
     // New samples come with the live stream; the past was asked for once.
     if (now.time && box.length && now.time !== box.at(-1)!.time) {
       box = [...box, now].slice(-360);

@@ -69,6 +69,7 @@ export class CameraView {
     const useless = new Set<Way>();
     while (!signal.aborted) {
       await this.running(signal);
+      if (signal.aborted) return;
       const round = new AbortController();
       const ended = AbortSignal.any([signal, round.signal]);
       const other = this.another(ended);
@@ -109,7 +110,8 @@ export class CameraView {
 
   /** better tells whether video comes to be offered that was not when JPEGs began, as of a stream that was just beginning. */
   private async better(useless: Set<Way>, signal: AbortSignal): Promise<boolean> {
-    for (let tries = 0; tries < 10 && !signal.aborted; tries++) {
+    const young = (): boolean => live.now() - millis(live.cameras.get(`cameras/${this.id}`)?.status?.sinceTime) < 30000;
+    while (young() && !signal.aborted) {
       await Promise.race([happened(signal), pause(3000)]);
       const { ways } = await offered(this.id);
       if (!signal.aborted && ways.some((w) => w !== "mjpeg" && !useless.has(w))) return true;
@@ -117,12 +119,9 @@ export class CameraView {
     return false;
   }
 
-  /** running waits until the camera is known, and switched on. */
+  /** running waits until the camera is known to stream: before, there is no picture to ask for. */
   private async running(signal: AbortSignal): Promise<void> {
-    const on = (): boolean => {
-      const c = live.cameras.get(`cameras/${this.id}`);
-      return c !== undefined && c.desiredState !== "DESIRED_STATE_DISABLED";
-    };
+    const on = (): boolean => live.cameras.get(`cameras/${this.id}`)?.status?.state === "CAMERA_STATE_STREAMING";
     while (!on() && !signal.aborted) {
       const round = new AbortController();
       await happened(this.another(AbortSignal.any([signal, round.signal])));

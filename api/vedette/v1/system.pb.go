@@ -90,7 +90,7 @@ type DiskPressure int32
 const (
 	DiskPressure_DISK_PRESSURE_UNSPECIFIED DiskPressure = 0
 	DiskPressure_DISK_PRESSURE_NORMAL      DiskPressure = 1
-	// Less free than twice the floor.
+	// Less free than twice the floor, with all that deleting days would give.
 	DiskPressure_DISK_PRESSURE_WARN DiskPressure = 2
 	// No pictures and clips are written.
 	DiskPressure_DISK_PRESSURE_SHED_SNAPSHOTS DiskPressure = 3
