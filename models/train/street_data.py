@@ -101,7 +101,7 @@ class Clips:
                     self.pictures.append(picture)
                     self.boxes.append(np.concatenate([found[:, :4] / r, found[:, 5:]], 1))
             torch.save((self.pictures, self.boxes), path)
-        self.pictures, self.boxes = torch.load(path)
+        self.pictures, self.boxes = torch.load(path, weights_only=False)  # arrays, and written above
 
     def __len__(self):
         return len(self.pictures)

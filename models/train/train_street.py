@@ -135,7 +135,9 @@ def plot(path, log):
 def batch(views, picks, dice, device):
     """Views as tensors; all of them mirrored in half of the cases."""
     v = views[picks]
-    get = lambda name, kind: torch.from_numpy(v[name].astype(kind)).to(device)
+    def get(name, kind):
+        t = torch.from_numpy(v[name].astype(kind))
+        return (t.pin_memory() if device.type == "cuda" else t).to(device, non_blocking=True)
     x = get("picture", np.uint8).permute(0, 3, 1, 2).float()
     owner, rows_, hint = get("owner", np.int64), get("rows", np.float32), get("hint", np.uint8)
     truth, trust = get("truth", np.float32), get("trust", np.float32)
@@ -165,6 +167,52 @@ def far(hint, target, weight):
     target = target.to(hint.dtype) / street_views.STEPS + street_views.LOW
     each = (hint - target).square().mean(2).float()
     return (each * weight).sum() / weight.sum() / 0.19  # their variance
+
+
+def learners(net, hints, rate):
+    """What is learnt, and its optimizer."""
+    learnt = [*net.parameters(), *hints.parameters()]
+    return learnt, torch.optim.AdamW(
+        [{"params": [q for q in learnt if q.ndim > 1], "weight_decay": 0.03},
+         {"params": [q for q in learnt if q.ndim <= 1], "weight_decay": 0.0}], lr=rate)
+
+
+def learn(net, hints, opt, learnt, scaler, grid, shown, past):
+    """A step. Returns the cost, its parts, and the distance of the hints."""
+    x, owner, told, hint, gt, kind, trust = shown
+    net.train()
+    with torch.autocast(x.device.type, dtype=torch.float16 if x.is_cuda else torch.bfloat16):
+        features = net.features(x)
+        raw = rows([h(f) for h, f in zip(net.heads, features)])
+        mine = hints(features)
+    cost, parts = taught(raw.float(), *grid, owner, gt, kind, told, trust)
+    like = far(mine, hint, 0.3 + (owner >= 0) + told[..., 0] * told[..., 1:].max(-1).values)
+    opt.zero_grad(set_to_none=True)
+    scaler.scale(cost + (0.5 + 4 * (1 - past)) * like).backward()
+    scaler.unscale_(opt)
+    torch.nn.utils.clip_grad_norm_(learnt, 10.0)
+    scaler.step(opt)
+    scaler.update()
+    return cost.detach(), parts, like.detach()
+
+
+def save(path, net, hints, mean, opt, step, spent):
+    """Keeps where training stands, all of it or nothing."""
+    state = {"net": net.state_dict(), "hints": hints.state_dict(), "mean": mean.net.state_dict(),
+             "opt": opt.state_dict(), "step": step, "spent": spent, "mean_steps": mean.steps}
+    torch.save(state, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
+def restore(path, net, hints, mean, opt):
+    """Goes on from a checkpoint of either kind of device. Returns the steps and the seconds spent."""
+    kept = torch.load(path, map_location="cpu")  # what loads it moves each part to where it belongs
+    net.load_state_dict(kept["net"])
+    hints.load_state_dict(kept["hints"])
+    mean.net.load_state_dict(kept["mean"])
+    opt.load_state_dict(kept["opt"])
+    mean.steps = kept["mean_steps"]
+    return kept["step"], kept["spent"]
 
 
 def main():
@@ -216,18 +264,10 @@ def train(args, work, makers):
     mean, step, spent = Mean(net), 0, 0.0
     net, hints = (m.to(device, memory_format=torch.channels_last) for m in (net, hints))
     mean.net.to(device)
-    learnt = [*net.parameters(), *hints.parameters()]
-    opt = torch.optim.AdamW(
-        [{"params": [q for q in learnt if q.ndim > 1], "weight_decay": 0.03},
-         {"params": [q for q in learnt if q.ndim <= 1], "weight_decay": 0.0}], lr=args.rate)
+    learnt, opt = learners(net, hints, args.rate)
     saved, log = work / "checkpoint.pt", work / "progress.csv"
     if saved.exists():
-        kept = torch.load(saved, map_location=device)
-        net.load_state_dict(kept["net"])
-        hints.load_state_dict(kept["hints"])
-        mean.net.load_state_dict(kept["mean"])
-        opt.load_state_dict(kept["opt"])
-        step, spent, mean.steps = kept["step"], kept["spent"], kept["mean_steps"]
+        step, spent = restore(saved, net, hints, mean, opt)
         print(f"goes on from step {step}, {spent / 3600:.2f} h", flush=True)
     elif args.judge:
         raise SystemExit(f"no checkpoint in {work}")
@@ -244,8 +284,8 @@ def train(args, work, makers):
         log.write_text("step,loss,ap50\n")
     small = [i for i in range(len(validation)) if validation.source(i) == "highway"][::4]
     dice = np.random.default_rng(step + 1)
-    corners, strides = (v.to(device) for v in cells(args.size))
-    half = torch.float16 if device.type == "cuda" else torch.bfloat16
+    grid = [v.to(device) for v in cells(args.size)]
+    torch.backends.cudnn.benchmark = True  # every batch has the same shape
     scaler = torch.cuda.amp.GradScaler(enabled=device.type == "cuda")
     begun, since, total, seen, before, first = time.time(), time.time(), 0.0, 0, spent, step
     ready = np.flatnonzero(views["ready"])
@@ -255,22 +295,10 @@ def train(args, work, makers):
         rate = args.rate * min((step + 1) / 300, 1) * (0.5 + 0.5 * math.cos(math.pi * past)) + 1e-5
         for group in opt.param_groups:
             group["lr"] = rate
-        x, owner, told, hint, gt, kind, trust = batch(views, dice.choice(ready, args.batch), dice, device)
-        net.train()
-        with torch.autocast(device.type, dtype=half):
-            features = net.features(x)
-            raw = rows([h(f) for h, f in zip(net.heads, features)])
-            mine = hints(features)
-        cost, parts = taught(raw.float(), corners, strides, owner, gt, kind, told, trust)
-        like = far(mine, hint, 0.3 + (owner >= 0) + told[..., 0] * told[..., 1:].max(-1).values)
-        opt.zero_grad(set_to_none=True)
-        scaler.scale(cost + (0.5 + 4 * (1 - past)) * like).backward()
-        scaler.unscale_(opt)
-        torch.nn.utils.clip_grad_norm_(learnt, 10.0)
-        scaler.step(opt)
-        scaler.update()
+        shown = batch(views, dice.choice(ready, args.batch), dice, device)
+        cost, parts, like = learn(net, hints, opt, learnt, scaler, grid, shown, past)
         mean.follow(net)
-        step, seen, total = step + 1, seen + 1, total + float(cost.detach())
+        step, seen, total = step + 1, seen + 1, total + float(cost)
         if step % 100 == 0:
             ready = np.flatnonzero(views["ready"])
             pace = (time.time() - begun) / (step - first)
@@ -278,10 +306,7 @@ def train(args, work, makers):
                   f"cells {parts[3]:.0f} hint {float(like):.3f} rate {rate:.1e} {pace:.2f} s/step, {len(ready)} views", flush=True)
         done = past >= 1
         if done or time.time() - since > 60 * args.every:
-            state = {"net": net.state_dict(), "hints": hints.state_dict(), "mean": mean.net.state_dict(),
-                     "opt": opt.state_dict(), "step": step, "spent": spent, "mean_steps": mean.steps}
-            torch.save(state, saved.with_suffix(".new"))
-            saved.with_suffix(".new").replace(saved)
+            save(saved, net, hints, mean, opt, step, spent)
             result = precisions(judge(mean.net, validation, small, args.ship, device))
             table(result)
             with log.open("a") as f:
