@@ -335,6 +335,7 @@ func (b *budget) Capacity(req *vedettev1.GetCapacityRequest) *vedettev1.Capacity
 	b.mu.Unlock()
 	out := &vedettev1.Capacity{
 		Measured: c.Known(wish.Pipeline), Cores: c.Cores, Used: c.Sum(beside).Most(), Limit: capacity.Limit, CameraCost: c.Of(wish).Most(),
+		UnmeasuredPipelines: c.Unknown(beside),
 	}
 	if !c.Time.IsZero() {
 		out.MeasureTime = timestamppb.New(c.Time)
@@ -348,12 +349,15 @@ func (b *budget) Capacity(req *vedettev1.GetCapacityRequest) *vedettev1.Capacity
 		})
 	}
 	if !out.GetMeasured() {
-		out.Summary = "this box has not measured itself yet: let a camera run for a minute, or run vedette doctor capacity --measure"
+		out.Summary = fmt.Sprintf("what analysis by %s takes is not measured on this box yet: let a camera run with it for a minute, or run vedette doctor capacity --measure", wish.Pipeline)
 		return out
 	}
 	out.CamerasLeft, out.CamerasTotal = int32(c.Fit(wish, beside)), int32(c.Fit(wish, nil))
 	out.Summary = fmt.Sprintf("%d cameras of %dx%d %s at %.4g frames a second, %.4g of them analysed, fit on this box; beside the %d there are, %d more",
 		out.GetCamerasTotal(), wish.Width, wish.Height, wish.Codec, wish.FPS, wish.Analysed, len(beside), out.GetCamerasLeft())
+	if unknown := out.GetUnmeasuredPipelines(); len(unknown) > 0 {
+		out.Summary += ", less what analysis by " + strings.Join(unknown, ", ") + " takes, which is not measured yet"
+	}
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -95,6 +96,23 @@ func TestCamerasAreWeighedByWhatTheyAskFor(t *testing.T) {
 	}
 	if err := b.Admit(nil, &vedettev1.Camera{Analysis: five, DesiredState: vedettev1.DesiredState_DESIRED_STATE_DISABLED}); err != nil {
 		t.Errorf("a disabled camera costs nothing: %v", err)
+	}
+}
+
+func TestWhatIsNotMeasuredYetIsNamed(t *testing.T) {
+	b, add := weigh(t)
+	add("known", &vedettev1.Analysis{Fps: 5})
+	if got := b.Capacity(&vedettev1.GetCapacityRequest{}); len(got.GetUnmeasuredPipelines()) != 0 || strings.Contains(got.GetSummary(), "not measured") {
+		t.Errorf("all is measured: %v", got)
+	}
+	add("fresh", &vedettev1.Analysis{Fps: 5, Pipeline: "demo"})
+	add("paused", &vedettev1.Analysis{Fps: 5, Pipeline: "other", Paused: true})
+	got := b.Capacity(&vedettev1.GetCapacityRequest{})
+	if names := got.GetUnmeasuredPipelines(); !got.GetMeasured() || len(names) != 1 || names[0] != "demo" || !strings.Contains(got.GetSummary(), "less what analysis by demo takes, which is not measured yet") {
+		t.Errorf("beside a camera of a pipeline nobody measured: %v", got)
+	}
+	if got := b.Capacity(&vedettev1.GetCapacityRequest{Pipeline: "demo"}); got.GetMeasured() || !strings.Contains(got.GetSummary(), "analysis by demo takes is not measured") {
+		t.Errorf("of that pipeline: %v", got)
 	}
 }
 

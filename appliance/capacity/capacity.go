@@ -84,6 +84,18 @@ func (c *Costs) Known(pipeline string) bool {
 	return c.Cores > 0 && c.Pipelines[pipeline].perFrame() > 0
 }
 
+// Unknown lists the pipelines of cameras of which too little was measured to judge their frames.
+func (c *Costs) Unknown(list []Camera) []string {
+	var names []string
+	for i := range list {
+		if l := &list[i]; l.Analysed > 0 && !c.Known(l.Pipeline) && !slices.Contains(names, l.Pipeline) {
+			names = append(names, l.Pipeline)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // perFrame is the processor time of a frame: what was seen of whole frames or, before any was, what the model alone
 // took on the processor.
 func (p Pipeline) perFrame() time.Duration {

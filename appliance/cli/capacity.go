@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
@@ -65,7 +66,11 @@ func printCapacity(env *Env, have *vedettev1.Capacity) error {
 		if err := table(env.Stdout, rows...); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(env.Stdout, "\n%.4g cores, %.0f %% needed by the cameras there are, new ones are refused above %.0f %%\n", have.GetCores(), 100*have.GetUsed(), 100*have.GetLimit()); err != nil {
+		needed := fmt.Sprintf("%.0f %% needed by the cameras there are", 100*have.GetUsed())
+		if unknown := have.GetUnmeasuredPipelines(); len(unknown) > 0 {
+			needed += " besides analysis by " + strings.Join(unknown, ", ") + ", which is not measured yet"
+		}
+		if _, err := fmt.Fprintf(env.Stdout, "\n%.4g cores, %s; new ones are refused above %.0f %%\n", have.GetCores(), needed, 100*have.GetLimit()); err != nil {
 			return err
 		}
 	}

@@ -168,7 +168,7 @@ export interface Timing {
 export interface Finding { check?: string; severity?: string; message?: string; advice?: string }
 
 /** What the box can analyse, measured on itself. */
-export interface Capacity { measured?: boolean; used?: number; limit?: number; cameraCost?: number; camerasLeft?: number; summary?: string }
+export interface Capacity { measured?: boolean; used?: number; limit?: number; cameraCost?: number; camerasLeft?: number; summary?: string; unmeasuredPipelines?: string[] }
 
 /** Refusal is an answer other than 2xx, with the reason to branch on and the sentence to show. */
 export class Refusal extends Error {

@@ -133,7 +133,8 @@ export function cameraForm(main: HTMLElement, camera?: Camera, focus?: string): 
       const q = new URLSearchParams({ codec: p.media?.codec ?? "", width: String(p.media?.width ?? 0), height: String(p.media?.height ?? 0), fps: String(p.media?.fps ?? 0), analysisFps: fps.value || "0" });
       const c = await ask<Capacity>("GET", `/v1/system/capacity?${q.toString()}`);
       if (!c.measured) return el("p", { class: "meaning" }, c.summary || "This box has not measured itself yet, so it cannot tell how many cameras fit.");
-      return el("p", { class: (c.camerasLeft ?? 0) > 0 ? "meaning" : "warn" }, `It would take ${(100 * (c.cameraCost ?? 0)).toFixed(1)} % of this box, of which ${(100 * (c.used ?? 0)).toFixed(0)} % is in use; ${c.camerasLeft ?? 0} more such cameras fit.`);
+      return el("p", { class: (c.camerasLeft ?? 0) > 0 ? "meaning" : "warn" }, `It would take ${(100 * (c.cameraCost ?? 0)).toFixed(1)} % of this box, of which ${(100 * (c.used ?? 0)).toFixed(0)} % is in use; ${c.camerasLeft ?? 0} more such cameras fit.`
+        + (c.unmeasuredPipelines?.length ? ` What analysis by ${c.unmeasuredPipelines.join(", ")} takes is not measured yet and not counted.` : ""));
     } catch {
       return null; // capacity is an extra; adding a camera does not depend on it
     }

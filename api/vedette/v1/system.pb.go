@@ -408,9 +408,11 @@ type Capacity struct {
 	// How many of such cameras fit on the box when there is no other.
 	CamerasTotal int32 `protobuf:"varint,10,opt,name=cameras_total,json=camerasTotal,proto3" json:"cameras_total,omitempty"`
 	// The whole as a sentence.
-	Summary       string `protobuf:"bytes,11,opt,name=summary,proto3" json:"summary,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Summary string `protobuf:"bytes,11,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Pipelines of enabled cameras of which no frame was measured yet: of those cameras, used counts the decoding alone.
+	UnmeasuredPipelines []string `protobuf:"bytes,12,rep,name=unmeasured_pipelines,json=unmeasuredPipelines,proto3" json:"unmeasured_pipelines,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Capacity) Reset() {
@@ -518,6 +520,13 @@ func (x *Capacity) GetSummary() string {
 		return x.Summary
 	}
 	return ""
+}
+
+func (x *Capacity) GetUnmeasuredPipelines() []string {
+	if x != nil {
+		return x.UnmeasuredPipelines
+	}
+	return nil
 }
 
 // PipelineCost is what one analysed frame costs.
@@ -2510,7 +2519,7 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\fanalysis_fps\x18\x05 \x01(\x01R\vanalysisFps\x12\x1a\n" +
 	"\bpipeline\x18\x06 \x01(\tR\bpipeline\"4\n" +
 	"\x16MeasureCapacityRequest\x12\x1a\n" +
-	"\bpipeline\x18\x01 \x01(\tR\bpipeline\"\x94\x03\n" +
+	"\bpipeline\x18\x01 \x01(\tR\bpipeline\"\xc7\x03\n" +
 	"\bCapacity\x12\x1a\n" +
 	"\bmeasured\x18\x01 \x01(\bR\bmeasured\x12=\n" +
 	"\fmeasure_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vmeasureTime\x12\x14\n" +
@@ -2524,7 +2533,8 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\fcameras_left\x18\t \x01(\x05R\vcamerasLeft\x12#\n" +
 	"\rcameras_total\x18\n" +
 	" \x01(\x05R\fcamerasTotal\x12\x18\n" +
-	"\asummary\x18\v \x01(\tR\asummary\"\xfb\x01\n" +
+	"\asummary\x18\v \x01(\tR\asummary\x121\n" +
+	"\x14unmeasured_pipelines\x18\f \x03(\tR\x13unmeasuredPipelines\"\xfb\x01\n" +
 	"\fPipelineCost\x12\x1a\n" +
 	"\bpipeline\x18\x01 \x01(\tR\bpipeline\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1a\n" +
