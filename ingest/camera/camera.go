@@ -78,7 +78,7 @@ type Config struct {
 	// Dials bounds the connections being set up on this box; nil: no bound.
 	Dials chan struct{}
 	// Decodes bounds the decoders working at the same time; nil: no bound.
-	Decodes chan struct{}
+	Decodes *decode.Budget
 	// FileThreads decode pictures of full-speed files at once; 0: 1.
 	FileThreads int
 	// Engine opens decoders; nil: libavcodec's.

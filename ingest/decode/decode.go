@@ -55,7 +55,7 @@ type Config struct {
 	// alone; nil: everything is decoded. Called by the decoding goroutine.
 	Still func() (recheck time.Duration, still bool)
 	// Budget bounds how many decoders work at the same time on this box; nil: no bound.
-	Budget chan struct{}
+	Budget *Budget
 }
 
 // Counts of what happened, as totals.
@@ -106,7 +106,7 @@ func New(cfg Config, out Output) *Decoder {
 	return &Decoder{cfg: cfg, out: out, queue: newQueue(cfg.QueueBytes)}
 }
 
-// Push hands over a unit; it never waits. When decoding cannot follow, units are dropped
+// Push hands over a unit; it never waits. When decoding cannot follow, in bytes or in time, units are dropped
 // up to the next keyframe and counted.
 func (d *Decoder) Push(u Unit) { d.queue.push(u) }
 
@@ -157,30 +157,16 @@ func (d *Decoder) All(ctx context.Context, next func() (Unit, error)) error {
 	return nil
 }
 
-// hold takes a place of the budget. One that a hung decoder keeps must not stop the others: after a while they go on
-// without.
+// hold takes a place of the budget.
 func (d *Decoder) hold() {
-	if d.cfg.Budget == nil {
-		return
-	}
-	select {
-	case d.cfg.Budget <- struct{}{}:
+	if d.cfg.Budget != nil && d.cfg.Budget.take() {
 		d.held.Store(true)
-		return
-	default:
-	}
-	t := time.NewTimer(100 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case d.cfg.Budget <- struct{}{}:
-		d.held.Store(true)
-	case <-t.C:
 	}
 }
 
 func (d *Decoder) letGo() {
 	if d.held.Swap(false) {
-		<-d.cfg.Budget
+		d.cfg.Budget.give()
 	}
 }
 

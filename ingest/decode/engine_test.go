@@ -224,7 +224,7 @@ func TestTheNextDecoderTakesOverLoudlyAndTheFirstIsTriedAgain(t *testing.T) {
 }
 
 func TestAHungDecoderStopsNoOtherAndIsSilentWhenItReturns(t *testing.T) {
-	budget := make(chan struct{}, 1)
+	budget := NewBudget(1)
 	hang, hung := make(chan struct{}), make(chan struct{})
 	bad, good := &sink{}, &sink{}
 	d := New(Config{Budget: budget, Open: func(name string, cfg av.DecoderConfig) (Engine, error) {
@@ -242,13 +242,13 @@ func TestAHungDecoderStopsNoOtherAndIsSilentWhenItReturns(t *testing.T) {
 	}
 	cancel()
 	d.Abandon()
-	if len(budget) != 0 {
+	if len(budget.places) != 0 {
 		t.Error("the place of the hung decoder is not free")
 	}
 	close(hang)
 	wg.Wait()
-	if len(bad.frames) != 0 || len(budget) != 0 {
-		t.Errorf("%d frames after it was abandoned, %d places taken", len(bad.frames), len(budget))
+	if len(bad.frames) != 0 || len(budget.places) != 0 {
+		t.Errorf("%d frames after it was abandoned, %d places taken", len(bad.frames), len(budget.places))
 	}
 }
 

@@ -3,6 +3,7 @@ package decode
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/vedette/vedette/ingest"
 )
@@ -17,17 +18,25 @@ type Unit struct {
 	Codec ingest.Codec
 }
 
-// queue holds units between the reader, which never waits, and the decoder. It is bounded in bytes; over
-// the bound, everything goes up to the next keyframe, because what lies between cannot
-// be decoded any more.
+const (
+	// tardy is how long a unit waits in a queue that is behind.
+	tardy = 500 * time.Millisecond
+	// patience is how long a queue may be behind until it gives up: a pause of the process or a large keyframe is caught up with sooner.
+	patience = time.Second
+)
+
+// queue holds units between the reader, which never waits, and the decoder. It is bounded in bytes, and in time: frames
+// that come late are of no use to anybody. Over a bound, everything goes up to the next keyframe, because what lies
+// between cannot be decoded any more.
 type queue struct {
 	limit int
 
 	mu      sync.Mutex // guards everything below
 	units   []Unit
 	bytes   int
-	skip    bool   // waiting for a keyframe after an overflow
-	late    uint64 // units dropped so far
+	behind  time.Duration // mono since which it has been behind; 0: it is not
+	skip    bool          // waiting for a keyframe after an overflow
+	late    uint64        // units dropped so far
 	changed chan struct{}
 }
 
@@ -44,15 +53,16 @@ func (q *queue) push(u Unit) {
 		return
 	}
 	if q.bytes+len(u.Data) > q.limit && len(q.units) > 0 {
-		// Too far behind: whatever waits is older than what comes.
-		q.late += uint64(len(q.units))
-		q.units, q.bytes = nil, 0
-		if !u.Keyframe {
-			q.late++
-			q.skip = true
-			return
-		}
-		u.Lost = true
+		q.drop(len(q.units)) // whatever waits is older than what comes
+		q.skip = true
+	}
+	if q.tooLate(u.Received.Mono) {
+		q.drop(q.newestKeyframe())
+		q.skip = len(q.units) == 0
+	}
+	if q.skip && !u.Keyframe {
+		q.late++
+		return
 	}
 	if q.skip {
 		q.skip, u.Lost = false, true
@@ -62,6 +72,41 @@ func (q *queue) push(u Unit) {
 	select {
 	case q.changed <- struct{}{}:
 	default:
+	}
+}
+
+// tooLate tells whether what waits has been waiting too long, for too long.
+func (q *queue) tooLate(now time.Duration) bool {
+	if len(q.units) == 0 || now-q.units[0].Received.Mono < tardy {
+		q.behind = 0
+		return false
+	}
+	if q.behind == 0 {
+		q.behind = now
+	}
+	return now-q.behind >= patience
+}
+
+// newestKeyframe is where decoding can begin further on in what waits; its end when nowhere.
+func (q *queue) newestKeyframe() int {
+	for i := len(q.units) - 1; i > 0; i-- {
+		if q.units[i].Keyframe {
+			return i
+		}
+	}
+	return len(q.units)
+}
+
+// drop drops the first n units.
+func (q *queue) drop(n int) {
+	for i := range q.units[:n] {
+		q.bytes -= len(q.units[i].Data)
+	}
+	clear(q.units[:n])
+	q.late += uint64(n)
+	q.units, q.behind = q.units[n:], 0
+	if len(q.units) > 0 {
+		q.units[0].Lost = true
 	}
 }
 

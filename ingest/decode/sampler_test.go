@@ -83,6 +83,67 @@ func TestTheQueueDropsToTheNextKeyframe(t *testing.T) {
 	}
 }
 
+// TestTheQueueDropsWhatIsLate has a decoder take fewer units than come: what it takes stays fresh, and begins at keyframes.
+func TestTheQueueDropsWhatIsLate(t *testing.T) {
+	const period, group, seconds = 40 * time.Millisecond, 50, 60
+	for _, c := range []struct {
+		name  string
+		taken float64 // of what comes
+		late  bool
+	}{{"half as many", 0.5, true}, {"nine in ten", 0.9, true}, {"as many", 1, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			q := newQueue(1 << 20)
+			budget, got, last, oldest := 0.0, 0, -1, time.Duration(0)
+			for n := range seconds * 25 {
+				now := time.Duration(n+1) * period
+				u := unit(n, n%group == 0, 100)
+				u.Received.Mono = now
+				q.push(u)
+				for budget += c.taken; budget >= 1 && len(q.units) > 0; budget-- {
+					u, err := q.pop(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if int(u.Ticks) != last+1 && !u.Keyframe {
+						t.Fatalf("unit %d after unit %d", u.Ticks, last)
+					}
+					last, oldest, got = int(u.Ticks), max(oldest, now-u.Received.Mono), got+1
+				}
+				budget = min(budget, 1)
+			}
+			if late := q.dropped() > 0; late != c.late || int(q.dropped())+got+len(q.units) != seconds*25 {
+				t.Errorf("%d dropped, %d taken, %d wait", q.dropped(), got, len(q.units))
+			}
+			if oldest > tardy+patience {
+				t.Errorf("taken after %s", oldest)
+			}
+			if float64(got) < 0.6*c.taken*seconds*25 {
+				t.Errorf("%d of %d taken", got, seconds*25)
+			}
+		})
+	}
+}
+
+// TestAPauseIsCaughtUpWith stops a decoder for some seconds: nothing is lost when it is fast enough afterwards.
+func TestAPauseIsCaughtUpWith(t *testing.T) {
+	q := newQueue(1 << 20)
+	for n := range 75 { // three seconds came while the process stood still
+		u := unit(n, n == 0, 100)
+		if u.Received.Mono = time.Second; n > 0 {
+			u.Received.Mono = 4 * time.Second
+		}
+		q.push(u)
+	}
+	for range 75 {
+		if _, err := q.pop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q.dropped() != 0 {
+		t.Errorf("%d dropped", q.dropped())
+	}
+}
+
 func TestAUnitLargerThanTheQueuePassesAlone(t *testing.T) {
 	q := newQueue(10)
 	q.push(unit(0, true, 1000))

@@ -90,7 +90,7 @@ type Sidecar struct {
 	leases  atomic.Uint64
 	ticked  atomic.Int64 // mono of the last tick
 	dials   chan struct{}
-	decodes chan struct{}
+	decodes *decode.Budget
 	stills  chan struct{} // pictures encoded at once
 
 	running sync.WaitGroup // cameras
@@ -145,7 +145,7 @@ func New(cfg Config) *Sidecar {
 	}
 	s := &Sidecar{
 		cfg: cfg, mint: camera.NewMint(), ledger: &crash.Ledger{},
-		dials: make(chan struct{}, cfg.Dials), decodes: make(chan struct{}, cfg.Decodes), stills: make(chan struct{}, 2),
+		dials: make(chan struct{}, cfg.Dials), decodes: decode.NewBudget(cfg.Decodes), stills: make(chan struct{}, 2),
 		cameras: map[string]*entry{}, conns: map[*conn]struct{}{}, leaving: map[string]<-chan struct{}{},
 	}
 	s.leases.Store(cfg.FirstLease)
@@ -443,7 +443,7 @@ func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64) {
 		e.bus = framebus.New(framebus.Config{Camera: c.Name, Slots: c.Slots, LeaseTime: s.cfg.LeaseTime, Leases: &s.leases})
 		e.camera = camera.New(camera.Config{
 			Camera: c, Deadlines: s.cfg.Deadlines, Backoff: s.cfg.Backoff, Bus: e.bus, Mint: s.mint,
-			Source: func(c ingest.Camera, d camera.Deadlines) ingest.Source { return s.source(c, d, &e.tap) }, Dials: s.dials, Decodes: s.decodes, FileThreads: cap(s.decodes), Logger: s.cfg.Logger,
+			Source: func(c ingest.Camera, d camera.Deadlines) ingest.Source { return s.source(c, d, &e.tap) }, Dials: s.dials, Decodes: s.decodes, FileThreads: s.decodes.Places(), Logger: s.cfg.Logger,
 			Engine:   s.cfg.Engine,
 			OnStatus: func(st camera.Status) { s.status(e, st) },
 		})
