@@ -84,9 +84,20 @@ type Request struct {
 	// Outputs lists what is wanted; empty is everything.
 	Outputs []OutputSpec
 
+	// Guard watches inputs that somebody may write while they are read; nil: nobody does.
+	Guard Guard
+
 	// Received is when the first byte of it was there, for statistics; zero is
 	// the time of Submit.
 	Received time.Time
+}
+
+// Guard knows whether inputs in memory of others are still what was sent.
+type Guard interface {
+	// Intact is asked by an ensemble when a step that read an input has ended and nothing that step made lies in its memory.
+	// An error says that the input has changed; it fails the request, and what the step made is not used. Who asks about every
+	// input when the request has ended may leave out those that were intact here: nobody reads them any more.
+	Intact(input string) error
 }
 
 // OutputSpec asks for one output.

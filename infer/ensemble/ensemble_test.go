@@ -83,7 +83,11 @@ func (d *door) Submit(_ context.Context, req *infer.Request, reply func(infer.Re
 		r := infer.NewResponse(nil, nil)
 		for _, o := range out {
 			if o.GetName() != "NEVER" {
-				r.AddView(o.GetName(), modelconfig.DataType(o.GetDataType()), first.Shape, first.Data)
+				data := first.Data
+				if req.Model != "same" {
+					data = slices.Clone(data)
+				}
+				r.AddView(o.GetName(), modelconfig.DataType(o.GetDataType()), first.Shape, data)
 			}
 		}
 		reply(infer.Reply{Response: r, Final: true})
@@ -456,4 +460,50 @@ func TestAClientThatAsksIsToldWhenEachStepEnded(t *testing.T) {
 			t.Errorf("step_times %v: %v", value, err)
 		}
 	}
+}
+
+// guard notes what it is asked about.
+type guard struct {
+	asked []string
+	err   error
+}
+
+func (g *guard) Intact(input string) error {
+	g.asked = append(g.asked, input)
+	return g.err
+}
+
+func TestAnInputIsCheckedWhenTheStepThatReadsItHasEndedAndNotLater(t *testing.T) {
+	e, d := open(t, pipeline, detector, tracker)
+	g := &guard{}
+	req := frame("1", 7)
+	req.Guard = g
+	got := ask(t, e, req)
+	d.release("detect 1", nil)
+	expect(t, "asked after the first step", fmt.Sprint(g.asked), "[FRAME]")
+	d.release("track 1", nil)
+	expect(t, "outcome", <-got, "true <nil>")
+	expect(t, "asked in the end", fmt.Sprint(g.asked), "[FRAME SEEN TIME]")
+
+	_ = d.steps()
+	req = frame("2", 7)
+	req.Guard = &guard{err: errors.New("overwritten")}
+	got = ask(t, e, req)
+	d.release("detect 2", nil)
+	expect(t, "an input that changed is nothing seen", d.steps(), "detect 2 IN[2]; track 2 BOXES[0] OBSERVED[1]=0 TIME[1]")
+	d.release("track 2", nil)
+	expect(t, "outcome", <-got, "false overwritten")
+}
+
+func TestAnInputThatAStepPassesOnIsNotReadForGood(t *testing.T) {
+	same := strings.Replace(detector, "detect", "same", 1)
+	e, d := open(t, strings.Replace(pipeline, `"detect"`, `"same"`, 1), same, tracker)
+	g := &guard{}
+	req := frame("1", 7)
+	req.Guard = g
+	got := ask(t, e, req)
+	d.release("same 1", nil)
+	expect(t, "asked after the first step", fmt.Sprint(g.asked), "[]")
+	d.release("track 1", nil)
+	expect(t, "outcome", <-got, "true <nil>")
 }

@@ -183,6 +183,12 @@ func (s *stride) done(r *infer.Response, err error) {
 		}
 	case r != nil:
 		st := &f.e.steps[s.index]
+		if err := s.intact(r); err != nil {
+			if f.err == nil {
+				f.err = err
+			}
+			break
+		}
 		for _, b := range st.outputs {
 			if out := r.Output(b.port); out != nil {
 				f.tensors[b.tensor] = value{Tensor: *out, set: true, batched: st.batched}
@@ -192,4 +198,27 @@ func (s *stride) done(r *infer.Response, err error) {
 		}
 	}
 	f.advanceLocked()
+}
+
+// intact asks the request's guard about the inputs that the step has read for good.
+func (s *stride) intact(r *infer.Response) error {
+	f := s.f
+	if f.req.Guard == nil {
+		return nil
+	}
+	for _, b := range f.e.steps[s.index].inputs {
+		k := slices.IndexFunc(f.req.Inputs, func(in tensor.Tensor) bool { return f.e.inputs[in.Name] == b.tensor })
+		if k < 0 || slices.ContainsFunc(r.Outputs, func(out tensor.Tensor) bool { return sameMemory(out.Data, f.req.Inputs[k].Data) }) {
+			continue
+		}
+		if err := f.req.Guard.Intact(f.req.Inputs[k].Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameMemory tells whether two views begin or end at the same byte, as an input that is passed on does.
+func sameMemory(a, b []byte) bool {
+	return len(a) > 0 && len(b) > 0 && (&a[0] == &b[0] || &a[len(a)-1] == &b[len(b)-1])
 }

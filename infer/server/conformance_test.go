@@ -184,11 +184,25 @@ func slots(t *testing.T) (fd int, mem []byte, layout frame.Layout) {
 	return fd, mem, layout
 }
 
+// slowEnsemble prepares a frame and goes on when "hold" has a second request.
+const slowEnsemble = `platform: "ensemble" max_batch_size: 1
+input [ { name: "FRAME" data_type: TYPE_UINT8 dims: [ -1 ] }, { name: "FRAME_INFO" data_type: TYPE_INT64 dims: [ 8 ] } ]
+output { name: "OUT" data_type: TYPE_FP32 dims: [ 6 ] }
+ensemble_scheduling { step [
+ { model_name: "prepare" model_version: -1 input_map [ { key: "FRAME" value: "FRAME" }, { key: "FRAME_INFO" value: "FRAME_INFO" } ]
+   output_map { key: "GEOMETRY" value: "geometry" } },
+ { model_name: "hold" model_version: -1 input_map { key: "INPUT0" value: "geometry" } output_map { key: "OUTPUT0" value: "OUT" } } ] }`
+
+const holdModel = `backend: "identity" max_batch_size: 2
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 6 ] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 6 ] }
+dynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 600000000 }`
+
 func TestFramesAreReadInPlaceAndCheckedAfterwards(t *testing.T) {
 	dir := t.TempDir()
 	socket, memory := filepath.Join(dir, "private.sock"), filepath.Join(dir, "memory.sock")
-	start(t, "--model-repository", filepath.Join("..", "..", "models"), "--model-control-mode=explicit", "--load-model=prepare",
-		"--private-socket", socket, "--memory-socket", memory)
+	r := start(t, "--model-repository", filepath.Join("..", "..", "models"), "--model-repository", repository(t, map[string]string{
+		"hold/config.pbtxt": holdModel, "hold/1/keep": "", "slow/config.pbtxt": slowEnsemble, "slow/1/keep": "",
+	}), "--model-control-mode=explicit", "--load-model=slow", "--private-socket", socket, "--memory-socket", memory)
 	fd, mem, layout := slots(t)
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: memory, Net: "unixpacket"})
 	if err != nil {
@@ -207,7 +221,7 @@ func TestFramesAreReadInPlaceAndCheckedAfterwards(t *testing.T) {
 		t.Fatalf("%s, %v", answer[:n], err)
 	}
 	client := dial(t, "unix://"+socket)
-	ask := func(generation uint64, slot int) (*inference.ModelInferResponse, error) {
+	ask := func(model string, generation uint64, slot int) (*inference.ModelInferResponse, error) {
 		info := frame.Info{Format: frame.I420, Width: 8, Height: 8, Generation: generation, Slot: slot}.Values()
 		str := func(s string) *inference.InferParameter {
 			return &inference.InferParameter{ParameterChoice: &inference.InferParameter_StringParam{StringParam: s}}
@@ -216,7 +230,7 @@ func TestFramesAreReadInPlaceAndCheckedAfterwards(t *testing.T) {
 			return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(n)}}
 		}
 		return client.ModelInfer(t.Context(), &inference.ModelInferRequest{
-			ModelName: "prepare",
+			ModelName: model,
 			Inputs: []*inference.ModelInferRequest_InferInputTensor{
 				{Name: "FRAME", Datatype: "UINT8", Shape: []int64{1, 96}, Parameters: map[string]*inference.InferParameter{
 					"shared_memory_region": str("cam"), "shared_memory_offset": num(layout.PixelOffset(1)), "shared_memory_byte_size": num(96),
@@ -226,16 +240,46 @@ func TestFramesAreReadInPlaceAndCheckedAfterwards(t *testing.T) {
 			RawInputContents: [][]byte{tensor.AsBytes(info[:])},
 		})
 	}
-	resp, err := ask(4, 1)
+	resp, err := ask("prepare", 4, 1)
 	if err != nil || len(resp.GetRawOutputContents()) != 2 {
 		t.Fatal(err)
 	}
-	if _, err = ask(4, 2); status.Code(err) != codes.InvalidArgument {
+	if _, err = ask("prepare", 4, 2); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a frame in another slot: %v", err)
 	}
+	// A frame that was read may go, however long the rest takes.
+	slow := make(chan error, 1)
+	go func() {
+		_, err := ask("slow", 4, 1)
+		slow <- err
+	}()
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, body := fetch(t, "GET", "http://"+r.at("metrics")+"/metrics", ""); strings.Contains(body, `nv_inference_pending_request_count{model="hold",version="1"} 1`) {
+			break
+		}
+		select {
+		case err := <-slow:
+			t.Fatalf("the ensemble did not wait for its second step: %v", err)
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the frame never comes to the second step")
+		}
+	}
 	binary.LittleEndian.PutUint64(mem[layout.HeaderOffset(1):], 6)
-	if _, err = ask(4, 1); !strings.Contains(status.Convert(err).Message(), "FRAME_OVERWRITTEN") {
+	if _, err = ask("prepare", 4, 1); !strings.Contains(status.Convert(err).Message(), "FRAME_OVERWRITTEN") {
 		t.Errorf("an overwritten frame: %v", err)
+	}
+	six := []float32{1, 2, 3, 4, 5, 6}
+	if _, err := client.ModelInfer(t.Context(), &inference.ModelInferRequest{
+		ModelName:        "hold",
+		Inputs:           []*inference.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "FP32", Shape: []int64{1, 6}}},
+		RawInputContents: [][]byte{tensor.AsBytes(six)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-slow; err != nil {
+		t.Errorf("a frame that was overwritten after it was read: %v", err)
 	}
 }
 

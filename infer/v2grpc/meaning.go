@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -316,9 +317,11 @@ func (c *call) outputLease(out *wireOutput, classes int) (*shm.Lease, error) {
 
 // frameCheck is a frame's slot and the generation it was announced with.
 type frameCheck struct {
+	input      string
 	memory     shm.Mapping
 	header     int
 	generation uint64
+	read       *atomic.Bool // for good, and it was intact
 }
 
 // watchFrames finds the inputs that lie in slots of frames. FRAME_INFO says which frame was meant.
@@ -344,7 +347,10 @@ func (c *call) watchFrames() error {
 		if slot < 0 || slot >= layout.Slots || offset != uint64(layout.PixelOffset(slot)) || len(l.Bytes) > layout.SlotBytes {
 			return infer.Errorf(infer.InvalidArgument, "input '%s' is not the frame in slot %d that FRAME_INFO names", c.tensors[i].Name, slot)
 		}
-		c.frames = append(c.frames, frameCheck{memory, layout.HeaderOffset(slot), uint64(info[frame.InfoGeneration])})
+		c.frames = append(c.frames, frameCheck{c.tensors[i].Name, memory, layout.HeaderOffset(slot), uint64(info[frame.InfoGeneration]), new(atomic.Bool)})
+	}
+	if len(c.frames) > 0 {
+		c.req.Guard = c
 	}
 	return c.checkFrames()
 }
@@ -360,12 +366,28 @@ func (c *call) frameInfo() []int64 {
 	return nil
 }
 
-// checkFrames tells whether every frame is still the one that was announced.
+// checkFrames tells whether every frame that may still be read is the one that was announced.
 func (c *call) checkFrames() error {
 	for _, f := range c.frames {
-		if f.memory.LoadUint64(f.header) != f.generation {
+		if !f.read.Load() && f.overwritten() {
 			return infer.Errorf(infer.Unavailable, "%s", frame.ErrOverwritten.Error())
 		}
 	}
 	return nil
 }
+
+// Intact tells it of the frame in one input, which is not read any more. A long inference outlives the lease of its frame.
+func (c *call) Intact(input string) error {
+	for _, f := range c.frames {
+		if f.input != input {
+			continue
+		}
+		if f.overwritten() {
+			return infer.Errorf(infer.Unavailable, "%s", frame.ErrOverwritten.Error())
+		}
+		f.read.Store(true)
+	}
+	return nil
+}
+
+func (f frameCheck) overwritten() bool { return f.memory.LoadUint64(f.header) != f.generation }
