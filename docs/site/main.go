@@ -191,13 +191,10 @@ func (s *site) target(name string, p *page, to string) (string, []string) {
 	if anchor != "" {
 		anchor = "#" + anchor
 	}
-	// Links of a document are relative to it, in the checkout or among the pages.
-	for _, at := range []string{path.Join(path.Dir(name), file), strings.TrimPrefix(path.Join(path.Dir(p.source), file), "docs/")} {
-		for page := range s.pages {
-			if page == at || page == path.Join(at, "index.md") || s.pages[page].source == path.Join(path.Dir(p.source), file) {
-				return s.relative(name, page) + anchor, nil
-			}
-		}
+	if page := s.page(name, p, file); page != "" {
+		return s.relative(name, page) + anchor, nil
+	}
+	for _, at := range places(name, p, file) {
 		if info, err := os.Stat(filepath.Join(s.root, "docs", at)); err == nil && !info.IsDir() {
 			s.files[at] = true
 			rel, err := filepath.Rel(path.Dir(name), at)
@@ -210,6 +207,23 @@ func (s *site) target(name string, p *page, to string) (string, []string) {
 		return "https://github.com/vedette/vedette/blob/main/" + path.Join(path.Dir(p.source), file) + anchor, nil // source that is no page
 	}
 	return to, []string{p.source + ": " + to}
+}
+
+// page is the page that a link of a document leads to; empty: none.
+func (s *site) page(name string, p *page, file string) string {
+	for _, at := range places(name, p, file) {
+		for page := range s.pages {
+			if page == at || page == path.Join(at, "index.md") || s.pages[page].source == path.Join(path.Dir(p.source), file) {
+				return page
+			}
+		}
+	}
+	return ""
+}
+
+// places are where a link may lead: links are relative to their document, in the checkout or among the pages.
+func places(name string, p *page, file string) []string {
+	return []string{path.Join(path.Dir(name), file), strings.TrimPrefix(path.Join(path.Dir(p.source), file), "docs/")}
 }
 
 func (s *site) relative(from, to string) string {
@@ -229,12 +243,9 @@ type link struct {
 
 // nav lists the pages in the order in which the first page names them.
 func (s *site) nav(at string) (links []link) {
-	for _, m := range regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`).FindAllStringSubmatch(string(s.pages["index.md"].text), -1) {
-		to := m[2]
-		if strings.HasSuffix(to, "/") {
-			to += "index.md"
-		}
-		title := m[1]
+	index := s.pages["index.md"]
+	for _, m := range regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`).FindAllStringSubmatch(string(index.text), -1) {
+		to, title := s.page("index.md", index, m[2]), m[1]
 		if p := s.pages[to]; p != nil && strings.HasPrefix(title, "its ") {
 			title = p.title
 		}
