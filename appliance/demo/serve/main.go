@@ -16,10 +16,11 @@ import (
 
 func main() {
 	address := flag.String("address", "127.0.0.1:8554", "where to listen")
+	rate := flag.Float64("rate", 0, "frames a second; 0: as drawn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	camera, err := demo.New(demo.Config{Address: *address})
+	camera, err := demo.New(demo.Config{Address: *address, FrameRate: *rate})
 	if err == nil {
 		err = camera.Run(ctx)
 	}
