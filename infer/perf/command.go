@@ -55,7 +55,7 @@ type Command struct {
 	TextLength int      `name:"string-length" default:"128" placeholder:"N" help:"Length of random strings (${default})."`
 	Parameter  []string `name:"request-parameter" placeholder:"NAME:VALUE:TYPE" sep:"none" help:"Parameter of every request, of type bool, int, uint, float or string; may be given several times."`
 	Stream     bool     `name:"streaming" help:"Send over gRPC streams."`
-	Memory     string   `name:"shared-memory" enum:"none,system" default:"none" help:"Where tensors are: none or system."`
+	Memory     string   `name:"shared-memory" enum:"none,system,cuda" default:"none" help:"Where tensors are: none or system; cuda is refused."`
 	OutputSize int      `name:"output-shared-memory-size" default:"102400" placeholder:"BYTES" help:"Room in shared memory for each output of strings or of open dimensions (${default})."`
 	InputForm  string   `name:"input-tensor-format" enum:"binary,json" default:"binary" help:"How HTTP sends tensors: binary or json."`
 	OutputForm string   `name:"output-tensor-format" enum:"binary,json" default:"binary" help:"How it has them answered: binary or json."`
@@ -75,18 +75,23 @@ type Command struct {
 	Stability      float64 `short:"s" name:"stability-percentage" default:"10" help:"How much three windows may differ (${default})."`
 	Trials         int     `short:"r" name:"max-trials" default:"10" help:"Windows before it gives up on that (${default})."`
 
-	Collect         bool   `name:"collect-metrics" help:"Read the server's metrics meanwhile and tell the means."`
-	MetricsURL      string `name:"metrics-url" default:"127.0.0.1:8002/metrics" placeholder:"ADDR" help:"Where they are (${default})."`
-	MetricsInterval Time   `name:"metrics-interval" default:"1s" help:"How often, as a duration or in milliseconds (${default})."`
-	Verbose         bool   `short:"v" help:"Tell of every window."`
-	Async           bool   `short:"a" hidden:"" help:"Accepted for perf_analyzer's sake: every request waits on its own here."`
-	Sync            bool   `hidden:"" help:"Likewise."`
-	Serial          bool   `name:"serial-sequences" hidden:"" help:"Likewise: a sequence has one request under way."`
-	Threads         int    `name:"max-threads" hidden:"" help:"Likewise."`
-	Kind            string `name:"service-kind" enum:"triton" default:"triton" hidden:"" help:"Likewise."`
-	CSV             string `short:"f" name:"csv" aliases:"latency-report-file" placeholder:"FILE" help:"Write the results as CSV too."`
-	JSON            string `name:"json" placeholder:"FILE" help:"And as JSON."`
-	Export          string `name:"profile-export-file" placeholder:"FILE" help:"And every request with its time and those of its answers, as perf_analyzer's JSON."`
+	Collect         bool     `name:"collect-metrics" help:"Read the server's metrics meanwhile and tell the means."`
+	MetricsURL      string   `name:"metrics-url" default:"127.0.0.1:8002/metrics" placeholder:"ADDR" help:"Where they are (${default})."`
+	MetricsInterval Time     `name:"metrics-interval" default:"1s" help:"How often, as a duration or in milliseconds (${default})."`
+	TraceLevel      []string `name:"trace-level" enum:"OFF,TIMESTAMPS,TENSORS" placeholder:"LEVEL" help:"Have the server trace the model meanwhile: TIMESTAMPS, TENSORS, or OFF; may be given several times."`
+	TraceRate       string   `name:"trace-rate" placeholder:"N" help:"One request in so many."`
+	TraceCount      string   `name:"trace-count" placeholder:"N" help:"At most so many; -1: no limit."`
+	TraceFrequency  string   `name:"log-frequency" placeholder:"N" help:"A new trace file after so many; 0: one file."`
+	TraceFile       string   `name:"trace-file" placeholder:"FILE" help:"The server's trace file; servers that keep it to their own command line say so."`
+	Verbose         bool     `short:"v" help:"Tell of every window."`
+	Async           bool     `short:"a" hidden:"" help:"Accepted for perf_analyzer's sake: every request waits on its own here."`
+	Sync            bool     `hidden:"" help:"Likewise."`
+	Serial          bool     `name:"serial-sequences" hidden:"" help:"Likewise: a sequence has one request under way."`
+	Threads         int      `name:"max-threads" hidden:"" help:"Likewise."`
+	Kind            string   `name:"service-kind" enum:"triton" default:"triton" hidden:"" help:"Likewise."`
+	CSV             string   `short:"f" name:"csv" aliases:"latency-report-file" placeholder:"FILE" help:"Write the results as CSV too."`
+	JSON            string   `name:"json" placeholder:"FILE" help:"And as JSON."`
+	Export          string   `name:"profile-export-file" placeholder:"FILE" help:"And every request with its time and those of its answers, as perf_analyzer's JSON."`
 }
 
 // Time is a span of time on the command line: with a unit, or in milliseconds as perf_analyzer has it.
@@ -283,6 +288,10 @@ func (c *Command) base() (Config, error) {
 	if c.Collect {
 		cfg.Metrics = c.MetricsURL
 	}
+	if c.Memory == "cuda" {
+		return cfg, errors.New("--shared-memory cuda: the memory of GPUs cannot be shared from here; --shared-memory system can")
+	}
+	cfg.Trace = c.trace()
 	var err error
 	for _, from := range c.Input {
 		switch from {
@@ -312,6 +321,20 @@ func (c *Command) base() (Config, error) {
 	}
 	cfg.Client, err = c.client()
 	return cfg, err
+}
+
+// trace is what is asked of the server's tracing.
+func (c *Command) trace() map[string][]string {
+	out := make(map[string][]string)
+	if len(c.TraceLevel) > 0 {
+		out["trace_level"] = c.TraceLevel
+	}
+	for name, v := range map[string]string{"trace_rate": c.TraceRate, "trace_count": c.TraceCount, "log_frequency": c.TraceFrequency, "trace_file": c.TraceFile} {
+		if v != "" {
+			out[name] = []string{v}
+		}
+	}
+	return out
 }
 
 // client is how to talk to the servers.

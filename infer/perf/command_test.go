@@ -38,6 +38,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{Command{Concurrency: "5:1"}, "ends before it begins"},
 		{Command{Concurrency: "1:9999999"}, "more than a thousand"},
 		{Command{Concurrency: "1", Rate: "1"}, "only one of them"},
+		{Command{Memory: "cuda"}, "--shared-memory system can"},
 		{Command{Shape: []string{"x"}}, "NAME:D,D"},
 		{Command{Value: []string{"x"}}, "NAME:V,V"},
 		{Command{Value: []string{"x:1,"}}, `"" is not a number`},

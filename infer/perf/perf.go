@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding/gzip"
 
+	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/v2client"
 )
 
@@ -92,6 +93,8 @@ type Config struct {
 	// Metrics is the address of the server's metrics, which are looked at every MetricsInterval; 0: 1 s.
 	Metrics         string
 	MetricsInterval time.Duration
+	// Trace changes the server's trace settings of the model while it is measured, by their names in the protocol.
+	Trace map[string][]string
 	// Stability is how much the last three windows may differ, a share; 0: 0.1.
 	Stability float64
 	// MaxWindows ends a measurement that does not settle; 0: 10.
@@ -255,6 +258,33 @@ func (c *connections) describer() v2client.Describer {
 	return c.http
 }
 
+// trace changes the trace settings of the model, and returns what has it follow the server again.
+func (c *connections) trace(ctx context.Context, cfg *Config) (restore func(), err error) {
+	if len(cfg.Trace) == 0 {
+		return func() {}, nil
+	}
+	var tracer v2client.Tracer = c.http
+	if c.grpc != nil {
+		tracer = c.grpc
+	}
+	set := func(ctx context.Context, values func(name string) []string) error {
+		req := &inference.TraceSettingRequest{ModelName: cfg.Model, Settings: make(map[string]*inference.TraceSettingRequest_SettingValue)}
+		for name := range cfg.Trace {
+			req.Settings[name] = &inference.TraceSettingRequest_SettingValue{Value: values(name)}
+		}
+		_, err := tracer.TraceSetting(ctx, req)
+		return err
+	}
+	if err := set(ctx, func(name string) []string { return cfg.Trace[name] }); err != nil {
+		return nil, fmt.Errorf("trace model %q: %w", cfg.Model, err)
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = set(ctx, func(string) []string { return nil }) // the measurement counts all the same
+	}, nil
+}
+
 func (c *connections) close() {
 	if c.grpc != nil {
 		_ = c.grpc.Close()
@@ -278,6 +308,11 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	restore, err := c.trace(ctx, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
 	l, err := newLoad(ctx, &cfg, c, m)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func TestP13ShapesThatCannotBeAreRefused(t *testing.T) {
 			{"an overflow hidden behind a zero", "open", []int64{math.MaxInt64, math.MaxInt64, 0}, "input"},
 			{"a negative size", "open", []int64{-4, -1, 1}, "All input dimensions should be specified for input 'IN'"},
 			{"the least number there is", "open", []int64{math.MinInt64, 1, 1}, "All input dimensions should be specified for input 'IN'"},
-			{"a negative batch", "batch", []int64{-1, 1}, "inference request batch-size must be >= 1"},
+			{"a negative batch", "batch", []int64{-1, 1}, "All input dimensions should be specified for input"},
 			{"an empty batch", "batch", []int64{0, 1}, "inference request batch-size must be >= 1"},
 			{"a batch beyond an int32", "batch", []int64{1 << 33, 1}, "inference request batch-size must be <= 8"},
 			{"strings that overflow", "words", []int64{1 << 40, 1 << 40}, "input 'IN' for model 'words': "},

@@ -136,7 +136,7 @@ func write(id, name string, files map[string][]byte) (*plan, error) {
 	for file, data := range files {
 		if !filepath.IsLocal(file) {
 			p.drop()
-			return nil, infer.Errorf(infer.InvalidArgument, "model file '%s' leads out of the model's directory", file)
+			return nil, infer.Errorf(infer.InvalidArgument, "failed to load '%s', model file '%s' leads out of the model's directory", name, file)
 		}
 		to := filepath.Join(p.dir, file)
 		if err = os.MkdirAll(filepath.Dir(to), 0o700); err == nil {

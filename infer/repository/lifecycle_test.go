@@ -273,6 +273,20 @@ func TestR4LoadCanBeOverridden(t *testing.T) {
 	})
 }
 
+func TestR4AndR5ModelOfTwoRepositoriesIsNotLoaded(t *testing.T) {
+	one, two := write(t, files{"a/config.pbtxt": echoModel, "a/1/keep": "", "b/config.pbtxt": echoModel, "b/1/keep": ""}), write(t, files{"a/config.pbtxt": echoModel, "a/1/keep": ""})
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{one, two}, Backends: withEcho(), Mode: repository.ModeExplicit, Startup: []string{"b"}})
+		if got, want := index(r), "a  UNAVAILABLE model appears in two or more repositories\nb 1 READY"; got != want {
+			t.Errorf("index:\n%s\nwant:\n%s", got, want)
+		}
+		err := r.Load(t.Context(), "a", infer.LoadOptions{})
+		if err == nil || !strings.HasPrefix(err.Error(), "failed to load 'a', model appears in two or more repositories: ") {
+			t.Error(err)
+		}
+	})
+}
+
 func TestR4ReloadIsWithoutAGap(t *testing.T) {
 	root := write(t, files{"a/config.pbtxt": echoModel + parameter("delay", "5ms"), "a/1/keep": ""})
 	synctest.Test(t, func(t *testing.T) {

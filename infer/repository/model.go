@@ -215,8 +215,12 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 		if err != nil {
 			r.logger.Error("the index is not complete", slog.Any("err", err))
 		}
-		for name := range all {
-			if !known[name] {
+		for name, l := range all {
+			switch {
+			case known[name]:
+			case l.twice:
+				out = append(out, infer.IndexEntry{Name: r.base(name), State: stateUnavailable, Reason: duplicate})
+			default:
 				out = append(out, infer.IndexEntry{Name: r.base(name)})
 			}
 		}

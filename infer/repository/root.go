@@ -30,7 +30,11 @@ type root interface {
 type listing struct {
 	model bool   // it looks like one
 	print string // as print gives it; empty if that was not at hand
+	twice bool   // another repository has one of the name
 }
+
+// duplicate is why a model of two repositories is not loaded.
+const duplicate = "model appears in two or more repositories"
 
 // fetched is a model's directory.
 type fetched struct {
@@ -106,7 +110,7 @@ func (s store) list(ctx context.Context) (map[string]listing, error) {
 			_, version := versionOf(f)
 			return version || f == "config.pbtxt" || f == "configs"
 		})
-		out[name] = listing{model, m.Print}
+		out[name] = listing{model: model, print: m.Print}
 	}
 	return out, nil
 }
@@ -163,7 +167,10 @@ func (r *Repository) list(ctx context.Context) (map[string]listing, error) {
 			faults = append(faults, fmt.Errorf("repository cannot be read: %w", err))
 		}
 		for name, l := range found {
-			if id := r.identify(root.String(), name); !all[id].model {
+			id := r.identify(root.String(), name)
+			before := all[id]
+			l.twice = before.twice || before.model && l.model
+			if !before.model || l.twice {
 				all[id] = l
 			}
 		}
@@ -222,5 +229,5 @@ func (r *Repository) locate(ctx context.Context, id string) (root, error) {
 	for _, root := range found {
 		places = append(places, strings.TrimSuffix(root.String(), "/")+"/"+name)
 	}
-	return nil, infer.Errorf(infer.Internal, "failed to load '%s', model is in more than one repository: %s", name, strings.Join(places, ", "))
+	return nil, infer.Errorf(infer.Internal, "failed to load '%s', %s: %s", name, duplicate, strings.Join(places, ", "))
 }

@@ -203,6 +203,9 @@ func (s *signature) checkBatch(req *infer.Request) (int64, *infer.Error) {
 		if len(in.Shape) == 0 {
 			return 0, invalid("input '%s' has no shape but model requires batch dimension for '%s'", in.Name, s.model)
 		}
+		if in.Shape[0] < 0 {
+			return 0, s.unspecified(in)
+		}
 		if batch < 0 {
 			batch = in.Shape[0]
 		} else if in.Shape[0] != batch {
@@ -234,10 +237,8 @@ func (s *signature) checkTensor(p *port, t *tensor.Tensor) *infer.Error {
 	if s.maxBatch > 0 {
 		shape = shape[1:]
 	}
-	for _, d := range t.Shape {
-		if d < 0 {
-			return invalid("All input dimensions should be specified for input '%s' for model '%s', got %s", t.Name, s.model, tensor.FormatShape(t.Shape))
-		}
+	if slices.ContainsFunc(t.Shape, func(d int64) bool { return d < 0 }) {
+		return s.unspecified(t)
 	}
 	match := len(shape) == len(p.dims)
 	for i := 0; match && i < len(shape); i++ {
@@ -262,6 +263,10 @@ func (s *signature) checkTensor(p *port, t *tensor.Tensor) *infer.Error {
 		return invalid("input byte size mismatch for input '%s' for model '%s'. Expected %d, got %d", t.Name, s.model, size, len(t.Data))
 	}
 	return nil
+}
+
+func (s *signature) unspecified(t *tensor.Tensor) *infer.Error {
+	return invalid("All input dimensions should be specified for input '%s' for model '%s', got %s", t.Name, s.model, tensor.FormatShape(t.Shape))
 }
 
 // checkElements walks the lengths of a BYTES input.

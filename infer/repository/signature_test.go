@@ -104,6 +104,11 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 2 ] } ]`,
 				"[request id: <id_unknown>] All input dimensions should be specified for input 'B' for model 'm', got [1,-1]", infer.InvalidArgument,
 			},
 			{
+				"a negative batch dimension",
+				infer.Request{Model: "m", Inputs: []tensor.Tensor{a, with(b, func(t *tensor.Tensor) { t.Shape = []int64{-1, 1} })}},
+				"[request id: <id_unknown>] All input dimensions should be specified for input 'B' for model 'm', got [-1,1]", infer.InvalidArgument,
+			},
+			{
 				"too few bytes",
 				infer.Request{Model: "m", Inputs: []tensor.Tensor{with(a, func(t *tensor.Tensor) { t.Data = t.Data[:4] }), b}},
 				"[request id: <id_unknown>] input byte size mismatch for input 'A' for model 'm'. Expected 8, got 4", infer.InvalidArgument,

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,6 +119,7 @@ func TestT1PerfSaysWhatItNeeds(t *testing.T) {
 		{"a decoupled model without a stream", perf.Config{Model: "many", GRPC: r.at("gRPC")}, "only a stream can take"},
 		{"values that do not fill", perf.Config{Model: "sum", GRPC: r.at("gRPC"), Values: map[string][]float64{"INPUT": {1, 2}}}, "2 values do not fill shape [1] of 1 elements"},
 		{"JSON over gRPC", perf.Config{Model: "plain", GRPC: "x:1", JSONInputs: true}, "need HTTP"},
+		{"a trace file", perf.Config{Model: "sum", GRPC: r.at("gRPC"), Trace: map[string][]string{"trace_file": {"x"}}}, "trace file location can not be updated through network protocol"},
 		{"a stream over HTTP", perf.Config{Model: "plain", GRPC: "x:1", HTTP: "x:1", Streaming: true}, "streams need gRPC"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -125,6 +127,45 @@ func TestT1PerfSaysWhatItNeeds(t *testing.T) {
 				t.Errorf("got %v, want it to say %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestT1PerfHasTheServerTraceMeanwhile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "trace.json")
+	r := start(t, "--model-repository", repository(t, testModels()), "--trace-config=triton,file="+file)
+	settings := "http://" + r.at("HTTP") + "/v2/models/plain/trace/setting"
+	_, before := fetch(t, "GET", settings, "")
+	c := perf.Command{
+		Model: "plain", Shape: []string{"INPUT0:1"}, Requests: 5, Trials: 1,
+		TraceLevel: []string{"TIMESTAMPS"}, TraceRate: "1", TraceCount: "2",
+	}
+	traces := 0
+	for _, protocol := range []string{"grpc", "http"} {
+		c.Protocol, c.URL = protocol, r.at("gRPC")
+		if protocol == "http" {
+			c.URL = r.at("HTTP")
+		}
+		if err := c.Run(t.Context(), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if _, after := fetch(t, "GET", settings, ""); after != before {
+			t.Errorf("over %s the settings were %s, and are now %s", protocol, before, after)
+		}
+		traces += 2
+	}
+	r.stop()
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+	r.done <- nil // for the cleanup
+	made := 0
+	for _, x := range readTraces(t, file) {
+		if x.Model == "plain" {
+			made++
+		}
+	}
+	if made != traces {
+		t.Errorf("%d traces, want %d", made, traces)
 	}
 }
 

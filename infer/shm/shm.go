@@ -66,6 +66,8 @@ func (r *Registry) Register(name, key string, offset, size uint64) error {
 	switch {
 	case name == "":
 		return infer.Errorf(infer.InvalidArgument, "shared memory region name must not be empty")
+	case key == "":
+		return infer.Errorf(infer.InvalidArgument, "Shared memory register request has no 'key' field")
 	case strings.HasPrefix(strings.TrimPrefix(key, "/"), reservedPrefix):
 		return infer.Errorf(infer.InvalidArgument,
 			"cannot register shared memory region '%s': key '%s' begins with the reserved prefix '%s'", name, key, reservedPrefix)

@@ -68,6 +68,7 @@ func TestX3RegisterChecksWhatItIsTold(t *testing.T) {
 		text              string
 	}{
 		{"a name twice", "taken", "/obj", 0, 100, infer.AlreadyExists, "shared memory region 'taken' already in manager"},
+		{"no key", "r", "", 0, 100, infer.InvalidArgument, "Shared memory register request has no 'key' field"},
 		{"no name", "", "/obj", 0, 100, infer.InvalidArgument, "shared memory region name must not be empty"},
 		{"an object that is not there", "r", "/none", 0, 1, infer.Internal, "Unable to open shared memory region: '/none'"},
 		{"a path out of the directory", "r", "/../obj", 0, 1, infer.Internal, "Unable to open shared memory region: '/../obj'"},

@@ -30,14 +30,21 @@ type Registrar interface {
 	SystemSharedMemoryUnregister(ctx context.Context, req *inference.SystemSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*inference.SystemSharedMemoryUnregisterResponse, error)
 }
 
+// Tracer changes the trace settings of a model, or of the server when none is named. Client and HTTP are two.
+type Tracer interface {
+	TraceSetting(ctx context.Context, req *inference.TraceSettingRequest, opts ...grpc.CallOption) (*inference.TraceSettingResponse, error)
+}
+
 var (
 	_ interface {
 		Describer
 		Registrar
+		Tracer
 	} = (*Client)(nil)
 	_ interface {
 		Describer
 		Registrar
+		Tracer
 	} = (*HTTP)(nil)
 )
 
@@ -129,4 +136,24 @@ func (h *HTTP) SystemSharedMemoryRegister(ctx context.Context, req *inference.Sy
 func (h *HTTP) SystemSharedMemoryUnregister(ctx context.Context, req *inference.SystemSharedMemoryUnregisterRequest, _ ...grpc.CallOption) (*inference.SystemSharedMemoryUnregisterResponse, error) {
 	err := h.ask(ctx, struct{}{}, nil, "v2", "systemsharedmemory", "region", url.PathEscape(req.GetName()), "unregister")
 	return &inference.SystemSharedMemoryUnregisterResponse{}, err
+}
+
+// TraceSetting changes trace settings; one without a value is cleared. What is then in force is not told.
+func (h *HTTP) TraceSetting(ctx context.Context, req *inference.TraceSettingRequest, _ ...grpc.CallOption) (*inference.TraceSettingResponse, error) {
+	send := make(map[string]any, len(req.GetSettings()))
+	for name, v := range req.GetSettings() {
+		switch list := v.GetValue(); {
+		case len(list) == 0:
+			send[name] = nil
+		case name == "trace_level":
+			send[name] = list
+		default:
+			send[name] = list[0]
+		}
+	}
+	path := []string{"v2"}
+	if req.GetModelName() != "" {
+		path = modelPath(req.GetModelName(), "")
+	}
+	return &inference.TraceSettingResponse{}, h.ask(ctx, send, nil, append(path, "trace", "setting")...)
 }

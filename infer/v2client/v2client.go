@@ -50,7 +50,7 @@ func New(target string, cfg Config, extra ...grpc.DialOption) (*Client, error) {
 	}
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(newCodec())),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 	}
 	if cfg.Keepalive > 0 {

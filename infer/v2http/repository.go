@@ -333,6 +333,9 @@ func (s *Server) logging(w http.ResponseWriter, req *http.Request, _ route) erro
 			return err
 		}
 		for key, v := range m {
+			if v == nil { // leaves the setting as it is
+				delete(m, key)
+			}
 			n, ok := v.(json.Number)
 			if !ok {
 				continue
