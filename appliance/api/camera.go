@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -134,6 +135,16 @@ func (s *cameraService) DumpPackets(req *vedettev1.DumpPacketsRequest, out vedet
 	}
 	if n := req.GetMaxBytes(); n < 0 || n > maxDumpBytes {
 		return invalid("max_bytes", "%d is not within 0 (64 MiB) and %d", n, maxDumpBytes)
+	}
+	switch uri := c.GetSource().GetUri(); {
+	case !strings.HasPrefix(uri, "rtsp"):
+		scheme, _, _ := strings.Cut(uri, ":")
+		return &ReasonError{
+			Code: codes.FailedPrecondition, Reason: "NO_PACKETS", Message: "packets are captured of rtsp: and rtsps: cameras alone; the address of this one begins with " + scheme + ":",
+			Hint: "of a camera by HTTP the network's own tools capture (tcpdump port 80); a file or device has no packets",
+		}
+	case c.GetDesiredState() == vedettev1.DesiredState_DESIRED_STATE_DISABLED:
+		return errDisabled()
 	}
 	id, err := cameras.ID(c.GetName())
 	if err != nil {

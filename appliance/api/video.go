@@ -27,6 +27,10 @@ func errMasked() error {
 	}
 }
 
+func errDisabled() error {
+	return &ReasonError{Code: codes.FailedPrecondition, Reason: "CAMERA_DISABLED", Message: "the camera is disabled", Hint: "enable it first"}
+}
+
 // WatchVideo implements vedettev1.CameraServiceServer.
 func (s *cameraService) WatchVideo(req *vedettev1.WatchVideoRequest, out vedettev1.CameraService_WatchVideoServer) error {
 	return s.watchVideo(out.Context(), req.GetName(), req.GetStream(), false, func(d *vedettev1.VideoDescription, u *vedettev1.VideoUnit) error {
@@ -83,7 +87,7 @@ func (s *cameraService) watchVideo(
 	case stream == vedettev1.VideoStream_VIDEO_STREAM_MAIN && !main:
 		return &ReasonError{Code: codes.FailedPrecondition, Reason: "NO_MAIN_STREAM", Message: "this camera has no main_uri", Hint: "set source.main_uri, or ask for the analysis stream"}
 	case camera.GetDesiredState() == vedettev1.DesiredState_DESIRED_STATE_DISABLED:
-		return &ReasonError{Code: codes.FailedPrecondition, Reason: "CAMERA_DISABLED", Message: "the camera is disabled", Hint: "enable it first"}
+		return errDisabled()
 	case len(camera.GetPrivacyMasks()) > 0 && !unmasked:
 		return errMasked()
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -422,12 +423,12 @@ func (c *cameraDisable) Run(ctx context.Context, env *Env, g *grammar) error {
 type cameraDump struct {
 	client
 	ID       string        `arg:"" help:"Name of the camera."`
-	File     string        `arg:"" help:"Capture file to write (pcap); - is standard output."`
+	File     string        `arg:"" help:"Capture file to write (pcap); - is standard output. None is made when nothing comes."`
 	Duration time.Duration `default:"10s" help:"How long."`
 	MaxMiB   int64         `name:"max-mib" default:"64" help:"End before it grows larger."`
 }
 
-// Run writes the capture as it comes.
+// Run writes the capture as it comes; the file is made when there is something to write.
 func (c *cameraDump) Run(ctx context.Context, env *Env, g *grammar) (err error) {
 	ctx, conn, err := c.connect(ctx, g)
 	if err != nil {
@@ -440,33 +441,47 @@ func (c *cameraDump) Run(ctx context.Context, env *Env, g *grammar) (err error) 
 	if err != nil {
 		return plain(err)
 	}
-	out := env.Stdout
-	for written := 0; ; {
+	var first bytes.Buffer
+	out := capture{to: &first}
+	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			if c.File == "-" {
-				return nil
-			}
-			_, err = fmt.Fprintf(env.Stdout, "wrote %d bytes to %s; it holds the camera's pictures, but no user or password\n", written, c.File)
-			return err
+			break
 		}
 		if err != nil {
 			return plain(err)
 		}
-		if written == 0 && c.File != "-" { // not before something has come
+		if _, err := out.Write(part.GetData()); err != nil {
+			return err
+		}
+		if out.to != &first || out.empty() {
+			continue
+		}
+		out.to = env.Stdout
+		if c.File != "-" {
 			f, err := os.OpenFile(c.File, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = f.Close() }()
-			out = f
+			defer func() { err = errors.Join(err, f.Close()) }()
+			out.to = f
 		}
-		n, err := out.Write(part.GetData())
-		if err != nil {
+		if _, err := first.WriteTo(out.to); err != nil {
 			return err
 		}
-		written += n
 	}
+	if out.empty() {
+		return fmt.Errorf("camera %q and this box said nothing to each other, so nothing was written: see vedette camera get %s, and capture for longer than the pause between two attempts (--duration)", c.ID, c.ID)
+	}
+	if c.File == "-" {
+		return nil
+	}
+	what := "it holds the camera's pictures, but no user or password"
+	if out.rtp == 0 {
+		what = "no picture came; it holds no user or password"
+	}
+	_, err = fmt.Fprintf(env.Stdout, "wrote %d bytes to %s: %s; %s\n", out.written, c.File, &out, what)
+	return err
 }
 
 type cameraProbe struct {
