@@ -102,3 +102,26 @@ func drain[M interface{ GetUnit() *vedettev1.VideoUnit }](s interface {
 	}
 	return units, err
 }
+
+func TestPacketsAreCapturedOfCamerasThatHaveThem(t *testing.T) {
+	b := start(t, false, album{})
+	for id, c := range map[string]*vedettev1.Camera{
+		"door": {Source: &vedettev1.Source{Uri: "rtsp://camera/"}},
+		"gate": {Source: &vedettev1.Source{Uri: "rtsp://camera/2"}, DesiredState: vedettev1.DesiredState_DESIRED_STATE_DISABLED},
+		"clip": {Source: &vedettev1.Source{Uri: "file:///clip.mp4"}},
+	} {
+		if _, err := b.cameras.Create(t.Context(), id, c, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]string{"door": "", "gate": "CAMERA_DISABLED", "clip": "NO_PACKETS", "shed": "NOT_FOUND"} {
+		stream, err := vedettev1.NewCameraServiceClient(b.tcp).DumpPackets(b.as(api.Admin), &vedettev1.DumpPacketsRequest{Name: "cameras/" + id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		part, err := stream.Recv()
+		if (want == "") != (err == nil && string(part.GetData()) == "packets") || want != "" && reason(err) != want {
+			t.Errorf("%s: %q, %v, want %q", id, part.GetData(), err, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@
 package motion
 
 import (
+	"slices"
 	"time"
 
 	"github.com/vedette/vedette/ingest"
@@ -39,7 +40,9 @@ const (
 
 const (
 	warmUp = 2 * time.Second // to learn a scene
-	gap    = time.Minute     // without a frame, after which the scene is learnt anew
+	// So many pictures at most are kept while it is learnt, evenly apart.
+	samples = 16
+	gap     = time.Minute // without a frame, after which the scene is learnt anew
 	// How fast the background follows what does not move, and what does: a car that parked belongs to it
 	// after a while.
 	still, moving = 3 * time.Second, 15 * time.Second
@@ -58,6 +61,7 @@ type Gate struct {
 	ignored []bool // cells whose motion does not count; nil: none
 	counted int
 
+	learnt              [][]byte // pictures of the time in which the scene is learnt
 	background, flicker []float32
 	begun, last         time.Time
 	openUntil, passed   time.Time
@@ -92,14 +96,22 @@ func (g *Gate) Warm(at time.Time) bool { return !g.begun.IsZero() && at.Sub(g.be
 func (g *Gate) Look(luma []byte, at time.Time) Verdict {
 	if passed := at.Sub(g.last); g.begun.IsZero() || passed < 0 || passed > gap {
 		g.learn(luma)
-		g.begun, g.openUntil = at, at
+		g.begun, g.learnt = at, nil
 	}
 	passed := at.Sub(g.last)
 	g.last = at
+	if !g.Warm(at) {
+		if at.Sub(g.begun) >= warmUp*time.Duration(len(g.learnt))/samples {
+			g.learnt = append(g.learnt, slices.Clone(luma))
+		}
+		g.openUntil, g.passed = at, at
+		return Open
+	}
+	if g.learnt != nil {
+		g.settle()
+	}
 	share := g.compare(luma, passed)
 	switch {
-	case !g.Warm(at):
-		g.openUntil = at
 	case share > otherScene:
 		g.learn(luma)
 		g.passed = at
@@ -124,6 +136,21 @@ func (g *Gate) learn(luma []byte) {
 	for i := range g.background {
 		g.background[i] = float32(luma[i])
 	}
+}
+
+// settle makes the background of what each cell showed most of the time while the scene was learnt, so that what passed
+// through it meanwhile does not belong to it: the median, and as flicker half the distance of the quartiles.
+func (g *Gate) settle() {
+	cell := make([]byte, len(g.learnt))
+	for i := range g.background {
+		for n, luma := range g.learnt {
+			cell[n] = luma[i]
+		}
+		slices.Sort(cell)
+		g.background[i] = float32(cell[len(cell)/2])
+		g.flicker[i] = min(float32(cell[3*len(cell)/4]-cell[len(cell)/4])/2, mostFlicker)
+	}
+	g.learnt = nil
 }
 
 // compare returns the share of cells that changed and lets the background follow.

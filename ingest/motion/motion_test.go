@@ -63,6 +63,25 @@ func TestAStillSceneIsHeldBackButNeverForLong(t *testing.T) {
 	}
 }
 
+func TestWhatMovesWhileTheSceneIsLearntDoesNotBelongToIt(t *testing.T) {
+	s, at := &scene{rng: rand.New(rand.NewPCG(1, 2)), noise: 3}, time.Unix(1000, 0)
+	g := motion.New(ingest.Gate{}, nil)
+	// Through the picture from the first on, and out of it after four seconds.
+	walk := func(n int) { s.box = [4]int{4 + 3*n, 10, 10 + 3*n, 24} }
+	if open, recheck, closed := counts(g, s, &at, 4*time.Second, walk); open != 20 {
+		t.Errorf("while somebody walks: %d, %d, %d", open, recheck, closed)
+	}
+	s.box = [4]int{}
+	if open, _, closed := counts(g, s, &at, 20*time.Second, nil); open > 11 {
+		t.Errorf("of the 20 s after, in which nothing moves, 2 s are held: %d open, %d closed", open, closed)
+	}
+	// And where the other had stood in the first picture, another is seen at once.
+	s.box = [4]int{4, 10, 10, 24}
+	if v := g.Look(s.draw(), at); v != motion.Open {
+		t.Errorf("verdict %d on somebody where the first had been", v)
+	}
+}
+
 func TestMotionOpensAtOnceAndHolds(t *testing.T) {
 	s, at := &scene{rng: rand.New(rand.NewPCG(1, 2)), noise: 3}, time.Unix(1000, 0)
 	g := motion.New(ingest.Gate{Hold: 3 * time.Second}, nil)

@@ -103,9 +103,9 @@ func encode(ctx context.Context, path, source string, rate, frames int, extra ..
 // throughput compares processor time with ffmpeg's for the same clip, one decoding thread each.
 func (b *bench) throughput(ctx context.Context, name, path string, frames int) error {
 	for _, rate := range []float64{5, 0} {
-		// The best of three each, turn by turn, so that a busy machine hurts both.
+		// The best of so many each, turn by turn, so that a busy machine hurts both.
 		theirs, ours := time.Hour, time.Hour
-		for range 3 {
+		for range 7 {
 			cmd := exec.CommandContext(ctx, "ffmpeg", "-nostdin", "-loglevel", "error", "-threads", "1", "-i", path, "-f", "null", "-")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("ffmpeg: %w: %s", err, out)
