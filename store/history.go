@@ -121,8 +121,9 @@ type Batch struct {
 // Query selects and orders history. Empty fields select everything.
 type Query struct {
 	Cameras     []string
-	Classes     []string // detections and tracks
-	Types       []string // events
+	Classes     []string            // detections and tracks
+	Types       []string            // events
+	Payload     map[string][]string // events: whose payload, a JSON object, has one of these values under each of these keys
 	Start, End  time.Time
 	MinScore    float32       // detections and tracks
 	MinDuration time.Duration // tracks

@@ -67,7 +67,7 @@ func parseToken(s string, query [8]byte) (key, error) {
 // hash binds a token to what the query asks for; page size may change from page to page.
 func (q *Query) hash(list string) [8]byte {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%s %q %q %q %d %d %v %d %d %d %v %v %v %q %q %q %q", list, q.Cameras, q.Classes, q.Types,
+	_, _ = fmt.Fprintf(h, "%s %q %q %q %q %d %d %v %d %d %d %v %v %v %q %q %q %q", list, q.Cameras, q.Classes, q.Types, q.Payload,
 		micro(q.Start), micro(q.End), q.MinScore, q.MinDuration, q.State, q.Sequence, q.Track, q.Received, q.Ascending, q.Actor, q.Action, q.Resource, q.Outcome)
 	return [8]byte(h.Sum(nil))
 }

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 const eventColumns = "seq, time_us, camera, type, sequence, local, payload"
 
-// ListEvents lists events whose time lies in [Start, End), by time. Cameras, Types, Sequence and Track apply.
+// ListEvents lists events whose time lies in [Start, End), by time. Cameras, Types, Payload, Sequence and Track apply.
 func (s *Store) ListEvents(ctx context.Context, q Query) (events []Event, next string, err error) {
 	p, err := s.plan("events", q, maxPage)
 	if err != nil {
@@ -28,6 +29,14 @@ func (s *Store) ListEvents(ctx context.Context, q Query) (events []Event, next s
 			}
 			if len(types) > 0 {
 				c.in("type", types)
+			}
+			for field, values := range q.Payload {
+				args := []any{"$." + field}
+				for _, v := range values {
+					args = append(args, v)
+				}
+				const text = "CAST(payload AS TEXT)" // a BLOB would be taken for JSONB
+				c.add("CASE WHEN json_valid("+text+") THEN "+text+" ->> ? END IN (?"+strings.Repeat(", ?", len(values)-1)+")", args...)
 			}
 			if q.Track != (TrackID{}) {
 				c.add("sequence > 0 AND sequence = ? AND local = ?", q.Track.Sequence, q.Track.Local)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -415,6 +416,46 @@ func TestHistoryIsListedByFilterAndPage(t *testing.T) {
 	} {
 		if _, err := a.ListTracks(t.Context(), bad); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+func TestEventsAreFoundByWhatTheyAreAbout(t *testing.T) {
+	b := start(t, false, album{})
+	var events []store.Event
+	for i, payload := range []string{
+		`{"zone":"cameras/door/zones/yard","class":"car"}`, `{"zone":"cameras/door/zones/yard","class":"person"}`, `{"line":"cameras/door/lines/gate","class":"car"}`, `not JSON`, ``,
+	} {
+		events = append(events, store.Event{Camera: "door", Type: fmt.Sprint("e", i), Time: time.Now(), Payload: []byte(payload)})
+	}
+	committed, err := b.store.Append(t.Context(), store.Batch{Events: events})
+	if err == nil {
+		err = <-committed
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for filter, want := range map[string]string{
+		`zone = "cameras/door/zones/yard"`:                   "e0 e1",
+		`line = "cameras/door/lines/gate"`:                   "e2",
+		`class = "car"`:                                      "e0 e2",
+		`zone = "cameras/door/zones/yard" AND class = "car"`: "e0",
+		`zone = "yard"`:                                      "",
+		`(class = "car" OR class = "person") AND (type = "e1" OR type = "e2") AND camera = "door"`: "e1 e2",
+		`zone = "cameras/door/zones/yard" AND line = "cameras/door/lines/gate"`:                    "",
+		`zone = "' OR 1=1 --"`: "",
+	} {
+		list, err := vedettev1.NewEventServiceClient(b.local).ListEvents(t.Context(), &vedettev1.ListEventsRequest{Filter: filter, OrderBy: "time"})
+		if err != nil {
+			t.Errorf("%s: %v", filter, err)
+			continue
+		}
+		var have []string
+		for _, e := range list.GetEvents() {
+			have = append(have, e.GetType())
+		}
+		if slices.Sort(have); strings.Join(have, " ") != want {
+			t.Errorf("%s: %v, want %s", filter, have, want)
 		}
 	}
 }

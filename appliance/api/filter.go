@@ -279,6 +279,15 @@ func eventFields() map[string]field {
 		q.Types = append(q.Types, v)
 		return nil
 	}}
+	for _, name := range []string{"zone", "line", "class"} {
+		f[name] = field{ops: []string{"="}, many: true, set: func(q *store.Query, _, v string) error {
+			if q.Payload == nil {
+				q.Payload = map[string][]string{}
+			}
+			q.Payload[name] = append(q.Payload[name], v)
+			return nil
+		}}
+	}
 	return f
 }
 

@@ -209,7 +209,7 @@ export function camerasScreen(main: HTMLElement): () => void {
     }
   };
   fill(main, el("h1", {}, "Cameras"), may("admin", true) ? el("p", { class: "buttons" }, el("a", { class: "button main", href: "#/add" }, "Add a camera")) : may("admin") ? needs("admin", "add cameras", true) : needs("admin", may("operator") ? "add, change and remove cameras" : "add and change cameras, or as an operator to switch them on and off"),
-    table("Cameras", [["Camera", ""], ["Address", "Without credentials"], ["State", ""], ["Analysed", "Pictures a second that went through the pipeline"], ["", ""]], body));
+    table("Cameras", [["Camera", ""], ["Address", "Without credentials"], ["State", ""], ["Analysed", "Pictures a second that went through the pipeline"], ["", ""]], body, true));
   // A row stays the same element for as long as it says the same, so that its buttons can be pressed.
   let rows = new Map<string, { says: string; row: HTMLElement; fps: HTMLElement }>();
   const update = (): void => {

@@ -132,9 +132,9 @@ export class Facts {
   }
 }
 
-/** table makes a table; heads are [text, meaning]. */
-export function table(label: string, heads: [string, string][], body: HTMLElement): HTMLElement {
-  return scrollable(label, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(([h, meaning]) => el("th", { scope: "col" }, meaning ? explained(h, meaning) : h)))), body));
+/** table makes a table; heads are [text, meaning]. A list has rows that stand by themselves on a small screen. */
+export function table(label: string, heads: [string, string][], body: HTMLElement, list = false): HTMLElement {
+  return scrollable(label, el("table", { class: list && "list" }, el("thead", {}, el("tr", {}, ...heads.map(([h, meaning]) => el("th", { scope: "col" }, meaning ? explained(h, meaning) : h)))), body));
 }
 
 /** nothing is a row that says why a table is empty, and what to do. */

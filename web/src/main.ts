@@ -70,6 +70,17 @@ function route(): void {
   }
 }
 
+/** Other tabs of the dashboard, which share the session. */
+const tabs = new BroadcastChannel("vedette");
+tabs.addEventListener("message", () => live.refused === 401 && again());
+
+/** again connects after somebody signed in, here or in another tab. */
+function again(): void {
+  live.refused = 0;
+  live.session = undefined;
+  live.connect();
+}
+
 function signIn(): () => void {
   const user = el("input", { autocomplete: "username", "aria-label": "Name", name: "user" });
   const password = el("input", { type: "password", autocomplete: "current-password", "aria-label": "Password", name: "password" });
@@ -78,8 +89,8 @@ function signIn(): () => void {
   const enter = async (body: object, unknown: string): Promise<void> => {
     try {
       await ask("POST", "/session", body);
-      live.refused = 0;
-      live.connect();
+      again();
+      tabs.postMessage("signed in");
       note("Signed in.");
       if (location.hash === "#/signin") location.hash = "#/";
       else route();

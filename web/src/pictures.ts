@@ -1,9 +1,15 @@
 // Pictures of many cameras over one connection, since a browser has few of them to one box.
 
+import { live } from "./state";
+
 export interface Picture { capture: number; bitmap: ImageBitmap; arrived: number }
 
 /** What is to be streamed: cameras by id, pictures a second of each, and their width in pixels (0: as they come). */
 export interface Wanted { cameras: string[]; rate: number; width: number }
+
+/** lags tells that pictures pile up on their way: one is this old that came over a connection that is no longer new. Fewer
+ * of them, over a new connection, are fresher. */
+export const lags = (capture: number, began: number): boolean => live.now() - capture > 3000 && performance.now() - began > 5000;
 
 /** Incoming is a stream that is read by lengths and by lines; undefined is its end. */
 export class Incoming {
@@ -56,6 +62,8 @@ export class Pictures {
   private closed = false;
   private due = 0;
   private streamed = "";
+  /** By how much the rate is divided, over a slow connection. */
+  private slowed = 1;
 
   /** wanted is asked whenever viewers come or go, and when changed is called. */
   constructor(private readonly wanted: () => Wanted) {}
@@ -75,7 +83,7 @@ export class Pictures {
     clearTimeout(this.due);
     this.due = window.setTimeout(() => {
       const w = this.wanted();
-      const query = new URLSearchParams([...w.cameras.filter((c) => this.viewers.has(c)).sort().map((c): [string, string] => ["camera", c]), ["rate", String(w.rate)], ["width", String(w.width)]]).toString();
+      const query = new URLSearchParams([...w.cameras.filter((c) => this.viewers.has(c)).sort().map((c): [string, string] => ["camera", c]), ["rate", String(Math.max(0.5, w.rate / this.slowed))], ["width", String(w.width)]]).toString();
       if (this.closed || query === this.streamed) return;
       this.streaming?.abort();
       this.streamed = query;
@@ -106,6 +114,7 @@ export class Pictures {
 
   private async read(reader: ReadableStreamDefaultReader<Uint8Array>, signal: AbortSignal): Promise<void> {
     const incoming = new Incoming(reader);
+    const began = performance.now();
     for (;;) {
       const sizes = await incoming.take(8);
       if (!sizes) return;
@@ -120,6 +129,10 @@ export class Pictures {
         continue;
       }
       if (!viewer) continue;
+      if (this.slowed < 16 && lags(h.capture, began)) {
+        this.slowed *= 2;
+        this.changed();
+      }
       const bitmap = await createImageBitmap(new Blob([jpeg as BlobPart], { type: "image/jpeg" }));
       if (signal.aborted || this.viewers.get(h.camera) !== viewer) bitmap.close();
       else viewer.take({ capture: h.capture, bitmap, arrived: performance.now() });

@@ -7,6 +7,7 @@ import { note } from "./notes";
 import { endWord, inView, trackRow, trackTable } from "./overview";
 import { live } from "./state";
 import { colourOf } from "./view";
+import { loadRules } from "./zones";
 
 const quote = (s: string): string => JSON.stringify(s);
 
@@ -34,11 +35,34 @@ function save(name: string, type: string, content: string): void {
 const csv = (rows: (string | number)[][]): string => rows.map((r) => r.map((v) => (/[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : v)).join(",")).join("\n") + "\n";
 
 /** curl is a request as a command; the token stays out of it. */
-const curl = (path: string): string => `curl -H "Authorization: Bearer $VEDETTE_TOKEN" '${location.origin}${path}'`;
+const curl = (path: string): string => `curl -H "Authorization: Bearer $VEDETTE_TOKEN" '${location.origin}${path.replaceAll("'", "%27")}'`;
 
-function copyable(path: () => string): HTMLElement {
-  return el("button", { type: "button", title: "Copies this search as a curl command", onclick: () => void navigator.clipboard.writeText(curl(path())).then(() => note("Copied: the search as a curl command"), () => note(curl(path()))) }, "Copy as curl");
+/** grpcurl is a request to list things as a command of the gRPC API, which has an address of its own. */
+function grpcurl(path: string, method: string): string {
+  const { searchParams: q, pathname } = new URL(path, location.origin);
+  const message = method.includes("/Get") ? { name: pathname.replace("/v1/", "") } : { ...(q.get("filter") ? { filter: q.get("filter") } : {}), pageSize: Number(q.get("pageSize")) };
+  return `grpcurl ${location.protocol === "http:" ? "-plaintext " : ""}-H "authorization: Bearer $VEDETTE_TOKEN" -d '${JSON.stringify(message).replaceAll("'", "'\\''")}' "\${VEDETTE_GRPC:-${location.hostname}:8090}" vedette.v1.${method}`;
 }
+
+/** copyable are buttons that copy what the page asked for as commands. */
+function copyable(path: () => string, method: string): HTMLElement[] {
+  const copy = (tool: string, command: () => string): HTMLElement =>
+    el("button", { type: "button", title: `Copies what this page asks for as a ${tool} command; the token stays out of it`, onclick: () => void copied(command(), `Copied: a ${tool} command`) }, `Copy as ${tool}`);
+  return [copy("curl", () => curl(path())), copy("grpcurl", () => grpcurl(path(), method))];
+}
+
+/** copied puts a text on the clipboard, or shows it where the browser has none: it has one only by HTTPS. */
+async function copied(text: string, done: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+    note(done);
+  } catch {
+    note(text, true);
+  }
+}
+
+/** classList is what the class field offers; others can be typed. */
+const classList = (): HTMLElement => el("datalist", { id: "classes" }, ...["person", "bicycle", "car", "motorcycle", "bus", "truck"].map((c) => el("option", { value: c })));
 
 /** unseen says why a search found nothing, and what to do. */
 const unseen = (what: string): (HTMLElement | string)[] =>
@@ -96,10 +120,9 @@ export function tracksScreen(main: HTMLElement, chosen: string): () => void {
   const end = new IntersectionObserver((entries) => entries.some((e) => e.isIntersecting) && !more.hidden && void load(), { rootMargin: "400px" });
   end.observe(more);
   fill(main, el("h1", {}, "Tracks"),
-    el("form", { class: "filters", onsubmit: (e) => { e.preventDefault(); void load(true); } }, camera, kind, score, stay, el("label", {}, "from ", from), el("label", {}, "until ", to), el("button", { class: "main" }, "Search"),
-      el("datalist", { id: "classes" }, ...["person", "bicycle", "car", "motorcycle", "bus", "truck"].map((c) => el("option", { value: c })))),
+    el("form", { class: "filters", onsubmit: (e) => { e.preventDefault(); void load(true); } }, camera, kind, score, stay, el("label", {}, "from ", from), el("label", {}, "until ", to), el("button", { class: "main" }, "Search"), classList()),
     el("div", { class: "filters" }, toggle, el("button", { type: "button", onclick: () => save("tracks.json", "application/json", JSON.stringify(found, null, 1)) }, "Save as JSON"),
-      el("button", { type: "button", onclick: () => save("tracks.csv", "text/csv", csv([["track", "camera", "class", "score", "start", "end", "end_reason"], ...found.map((t) => [t.name, lastPart(t.camera), t.class ?? "", t.score ?? 0, t.startTime ?? "", t.endTime ?? "", t.endReason ?? ""])])) }, "Save as CSV"), copyable(path)),
+      el("button", { type: "button", onclick: () => save("tracks.csv", "text/csv", csv([["track", "camera", "class", "score", "start", "end", "end_reason"], ...found.map((t) => [t.name, lastPart(t.camera), t.class ?? "", t.score ?? 0, t.startTime ?? "", t.endTime ?? "", t.endReason ?? ""])])) }, "Save as CSV"), ...copyable(path, "AnalyticsService/ListTracks")),
     fault, cards, asTable, more);
   void load(true);
   return () => {
@@ -153,7 +176,7 @@ export function trackScreen(main: HTMLElement, name: string): () => void {
             ...fact("Class", t.class ?? "?", "As the detector names it"), ...fact("Score", percent(t.score), "The detector's highest score for it"),
             ...fact("In view", `${span(millis(t.endTime) - start)}, ${t.state === "TRACK_STATE_OPEN" ? "still" : `until ${clockTime(millis(t.endTime))}`}`, "From the first to the last observation"),
             ...fact("End", t.state === "TRACK_STATE_OPEN" ? "–" : endWord(t), "Why it ended"), ...fact("Observations", t.observations ?? "0", "Pictures it was found in"), ...fact("Id", id, "Sequence and number within it; never used again")),
-          el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => save(`track-${id}.json`, "application/json", JSON.stringify(t, null, 1)) }, "Save as JSON"), copyable(() => `/v1/${name}`))),
+          el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => save(`track-${id}.json`, "application/json", JSON.stringify(t, null, 1)) }, "Save as JSON"), ...copyable(() => `/v1/${name}`, "AnalyticsService/GetTrack"))),
           el("div", { class: "panel" }, el("h2", {}, "Its events"), events.length ? el("ul", { class: "finds wide" }, ...events.map(happened)) : el("p", { class: "empty" }, "It crossed no line and entered no zone.")),
           el("div", { class: "panel" }, el("h2", {}, "At the same time"), tracks.length > 1 ? el("ul", { class: "plain" }, ...tracks.filter((x) => x.name !== t.name).map((x) => el("li", {}, el("a", { href: `#/track/${x.name}` }, `${x.class ?? "?"}, ${clockTime(millis(x.startTime))}`)))) : el("p", { class: "empty" }, "Nothing else within a minute.")))));
   };
@@ -205,14 +228,17 @@ function play(e: Event): void {
 export function eventsScreen(main: HTMLElement, chosen: string): () => void {
   const { select: camera, off } = cameraChoice(chosen);
   const type = el("select", { "aria-label": "Event" }, el("option", { value: "" }, "every event"), ...eventTypes.map((t) => el("option", { value: t }, t.replaceAll("_", " "))));
+  const rule = el("select", { "aria-label": "Zone or line" }, el("option", { value: "" }, "every zone and line"));
+  const kind = el("input", { "aria-label": "Class", placeholder: "any class", size: "10", list: "classes" });
   const from = el("input", { "aria-label": "From", type: "datetime-local" });
   const to = el("input", { "aria-label": "Until", type: "datetime-local" });
   const body = el("tbody");
   const fault = el("p", { class: "answer bad", role: "status" });
   const more = el("button", { hidden: true, onclick: () => void load() }, "More");
+  void loadRules("cameras/-").then(({ zones, lines }) => rule.append(...[...zones, ...lines].map((r) => el("option", { value: r.name }, `${r.displayName || lastPart(r.name)} (${live.title(r.name.split("/").slice(0, 2).join("/"))})`))), () => undefined);
   let token = "";
   const path = (): string => {
-    const conditions = [camera.value && `camera = ${quote(camera.value)}`, type.value && `type = ${quote(type.value)}`, from.value && `time >= ${quote(new Date(from.value).toISOString())}`, to.value && `time < ${quote(new Date(to.value).toISOString())}`].filter(Boolean);
+    const conditions = [camera.value && `camera = ${quote(camera.value)}`, type.value && `type = ${quote(type.value)}`, rule.value && `${rule.value.includes("/lines/") ? "line" : "zone"} = ${quote(rule.value)}`, kind.value && `class = ${quote(kind.value)}`, from.value && `time >= ${quote(new Date(from.value).toISOString())}`, to.value && `time < ${quote(new Date(to.value).toISOString())}`].filter(Boolean);
     return `/v1/events?${new URLSearchParams({ pageSize: "60", ...(conditions.length ? { filter: conditions.join(" AND ") } : {}) }).toString()}`;
   };
   const row = (e: Event): HTMLElement => el("tr", { "data-event": lastPart(e.name) }, el("td", { class: "time" }, clockTime(millis(e.time))), el("td", {}, live.title(e.camera) || "the box"), el("td", { class: "span" }, e.type.replaceAll("_", " ")), el("td", {}, said(e)),
@@ -221,8 +247,8 @@ export function eventsScreen(main: HTMLElement, chosen: string): () => void {
   const load = async (fresh = false): Promise<void> => {
     try {
       if (fresh) {
-        const [c, t, first, last] = [camera.value, type.value, new Date(from.value).getTime(), new Date(to.value).getTime()];
-        wanted = (e) => (!c || lastPart(e.camera) === c) && (!t || e.type === t) && !(millis(e.time) < first) && !(millis(e.time) >= last);
+        const [c, t, r, k, first, last] = [camera.value, type.value, rule.value, kind.value, new Date(from.value).getTime(), new Date(to.value).getTime()];
+        wanted = (e) => (!c || lastPart(e.camera) === c) && (!t || e.type === t) && (!r || [e.attributes?.zone, e.attributes?.line].includes(r)) && (!k || e.attributes?.class === k) && !(millis(e.time) < first) && !(millis(e.time) >= last);
       }
       const page = await ask<{ events?: Event[]; nextPageToken?: string }>("GET", path() + (!fresh && token ? `&pageToken=${encodeURIComponent(token)}` : ""));
       fill(fault);
@@ -236,8 +262,8 @@ export function eventsScreen(main: HTMLElement, chosen: string): () => void {
     }
   };
   fill(main, el("h1", {}, "Events"),
-    el("form", { class: "filters", onsubmit: (e) => { e.preventDefault(); void load(true); } }, camera, type, el("label", {}, "from ", from), el("label", {}, "until ", to), el("button", { class: "main" }, "Search"), copyable(path)),
-    fault, table("Events", [["Time", "In this browser's time zone"], ["Camera", ""], ["Event", ""], ["What there is to know", ""], ["Picture, clip, track", ""]], body), more);
+    el("form", { class: "filters", onsubmit: (e) => { e.preventDefault(); void load(true); } }, camera, type, rule, kind, el("label", {}, "from ", from), el("label", {}, "until ", to), el("button", { class: "main" }, "Search"), ...copyable(path, "EventService/ListEvents"), classList()),
+    fault, table("Events", [["Time", "In this browser's time zone"], ["Camera", ""], ["Event", ""], ["What there is to know", ""], ["Picture, clip, track", ""]], body, true), more);
   void load(true);
   // New events appear at the top, and their pictures and clips once they are there.
   const add = (e: Event | undefined): void => {

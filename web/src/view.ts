@@ -3,7 +3,7 @@
 
 import type { Frame, Line, Observation, Point, Zone } from "./api";
 import { lastPart, millis } from "./dom";
-import type { Picture, Pictures } from "./pictures";
+import { lags, type Picture, type Pictures } from "./pictures";
 import { live } from "./state";
 import { offered, play, type Way } from "./video";
 
@@ -47,6 +47,8 @@ export class CameraView {
   private current: Picture | undefined;
   private readonly offs: (() => void)[];
   private due = 0;
+  /** JPEGs a second, when there is no video. */
+  private rate = 15;
 
   /** With several views, they share one source of pictures; a view without one has live video where it can. */
   constructor(camera: string, source?: Pictures) {
@@ -81,7 +83,14 @@ export class CameraView {
       try {
         if (way === "mjpeg") {
           void this.better(useless, other).then((found) => found && round.abort());
-          await play(this.id, way, (p) => this.take(p), other); // another stream may give video
+          const began = performance.now();
+          await play(this.id, way, (p) => {
+            if (this.rate > 2 && lags(p.capture, began)) {
+              this.rate /= 2;
+              round.abort();
+            }
+            this.take(p);
+          }, other, this.rate); // another stream may give video
         } else {
           // Video begins with a keyframe, which may take seconds to come; JPEGs stand in for it.
           const meanwhile = new AbortController();

@@ -394,7 +394,8 @@ type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// cameras/{camera}; empty: every camera.
 	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
-	// Conditions joined by AND over camera (=), type (=), track (=) and time (<, >=).
+	// Conditions joined by AND over camera (=), type (=), track (=), zone (=, cameras/{camera}/zones/{zone}), line (=), class (=)
+	// and time (<, >=).
 	Filter string `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Up to 1000; 0: 50.
 	PageSize  int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
