@@ -351,9 +351,58 @@ try {
     await until("a first count", async () => (await sum()) > 0);
     const first = await sum();
     await until("another count", async () => (await sum()) > first);
-    await page.locator("td", { hasText: "line-1" }).first().waitFor(patience);
+    await page.locator("td", { hasText: "Middle of the street" }).first().waitFor(patience);
     await accessible(page);
     await shot(page, "counts");
+  });
+  await check("no screen asks again for what the live stream tells, though things happen all the time", async () => {
+    const tabs = await Promise.all(["#/", "#/camera/street", "#/events", "#/counts/street", "#/zones/street", "#/system"].map(async (hash) => {
+      const tab = await context.newPage();
+      watch(tab);
+      const asked = new Map();
+      tab.on("request", (r) => {
+        const { pathname } = new URL(r.url());
+        if (pathname.startsWith("/v1/") && ["fetch", "xhr"].includes(r.resourceType())) asked.set(pathname, (asked.get(pathname) ?? 0) + 1);
+      });
+      await tab.goto(`${appliance.url}/${hash}`);
+      return { hash, tab, asked };
+    }));
+    const events = tabs[2].tab;
+    for (let n = 0; n < 4; n++) { // the list goes on by itself
+      const newest = await events.locator("tr[data-event]").first().getAttribute("data-event");
+      await events.waitForFunction((old) => document.querySelector("tr[data-event]").dataset.event !== old, newest, patience);
+    }
+    await events.locator("tr[data-event] td.media img").first().waitFor(patience);
+    for (const { hash, tab, asked } of tabs) {
+      const again = [...asked].filter(([, n]) => n > 2);
+      expect(again.length === 0, `${hash} asked ${again.map(([what, n]) => `${n} times for ${what}`).join(", ")}`);
+      await tab.close();
+    }
+  });
+  await check("events are found by zone, line and class, and searches copied as commands", async () => {
+    await open("#/events", "tr[data-event]");
+    await page.getByLabel("Zone or line").selectOption({ label: "Middle of the street (Demo street)" });
+    await page.getByLabel("Class").fill("person");
+    await page.getByRole("button", { name: "Search" }).click();
+    await page.waitForFunction(() => [...document.querySelectorAll("tr[data-event] td:nth-child(4)")].every((td) => /^person (forward|backward) over line-1$/.test(td.textContent)), null, patience);
+    await page.getByRole("button", { name: "Copy as grpcurl" }).click();
+    await page.locator(".note", { hasText: "grpcurl" }).waitFor(patience);
+  });
+  await check("what is looked at keeps the keyboard's focus while its figures change", async () => {
+    await open("#/camera/street", "dl.facts dd");
+    await page.locator("dl.facts abbr", { hasText: "Analysed" }).focus();
+    const figure = await page.locator("dl.facts > div", { hasText: "Analysed" }).locator("dd").innerText();
+    await page.waitForFunction((old) => [...document.querySelectorAll("dl.facts > div")].find((d) => d.textContent.startsWith("Analysed")).querySelector("dd").textContent !== old, figure, patience);
+    expect((await page.evaluate(() => document.activeElement?.textContent)) === "Analysed", "the focus went elsewhere");
+  });
+  await check("the banner and the checklist agree about the disk", async () => {
+    await open("#/system", "tr[data-check=disk]");
+    const well = (await page.locator("tr[data-check=disk] .badge").innerText()) === "well";
+    expect(/disk/.test(await page.locator("#banner").innerText()) !== well, `${await page.locator("#banner").innerText()} beside ${await page.locator("tr[data-check=disk]").innerText()}`);
+  });
+  await check("an address of no screen says so", async () => {
+    await open("#/nowhere", ".welcome");
+    await page.locator("h1", { hasText: "no such screen" }).waitFor(patience);
   });
   await check("an event of the line plays its clip", async () => {
     await open("#/events/street", "tr[data-event]");
