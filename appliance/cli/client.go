@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -42,7 +43,9 @@ func (c *client) connect(ctx context.Context, g *grammar) (context.Context, *grp
 	target := c.Server
 	if target == "" {
 		socket := appliance.LocalSocket(g.DataDir)
-		if _, err := os.Stat(socket); err != nil {
+		if _, err := os.Stat(socket); errors.Is(err, fs.ErrPermission) {
+			return nil, nil, fmt.Errorf("%s is the service's own: use sudo, or a token (--server 127.0.0.1:8090 --token TOKEN, or VEDETTE_SERVER and VEDETTE_TOKEN)", g.DataDir)
+		} else if err != nil {
 			return nil, nil, fmt.Errorf("no appliance runs with the data directory %s: start one (vedette run), or name another with --data-dir or --server", g.DataDir)
 		}
 		target = "unix:" + socket
