@@ -86,10 +86,10 @@ func contract() []row {
 		{id: "S14", title: "Response cache", last: true},
 
 		{id: "X1", title: "Statistics"},
-		{id: "X2", title: "Metrics", deviation: "latency histograms for every model, not only decoupled ones"},
+		{id: "X2", title: "Metrics", deviation: "latency histograms for every model, not only decoupled ones; a summary of requests also where answers are cached"},
 		{id: "X3", title: "System shared memory", deviation: "a region truncated while in use is an error of the request, not a crash"},
 		{id: "X4", title: "CUDA shared memory", deviation: "always refused, as by a build without GPUs"},
-		{id: "X5", title: "Trace settings"},
+		{id: "X5", title: "Trace settings", deviation: "trace_mode is always triton: OpenTelemetry is refused at the start"},
 		{id: "X6", title: "Log settings"},
 		{id: "X7", title: "Custom back ends and reference models", deviation: "a back end is a Go package or a server of its own, not a shared library"},
 		{id: "X8", title: "Models that call models", deviation: "scripts are Starlark, bounded in steps and time, in place of Python"},

@@ -119,13 +119,8 @@ func (j *job) Fail(_ *backend.Job, err error) {
 	j.fail(err, reason)
 }
 
-// reject ends a job that the scheduler gave up.
-func (j *job) reject(err *infer.Error) {
-	if !j.v.sequences {
-		err = j.v.prefixed(j.Request, err)
-	}
-	j.fail(err, infer.ReasonOf(err))
-}
+// reject ends a job that the scheduler gave up: what it says of a request that it had taken comes without the id.
+func (j *job) reject(err *infer.Error) { j.fail(err, infer.ReasonOf(err)) }
 
 func (j *job) fail(err error, reason infer.Reason) {
 	now := time.Now()

@@ -147,7 +147,7 @@ func (q *sequencer) enqueue(now time.Time, j *Job) (int, *infer.Error) {
 	case r == nil:
 		r = q.begin(now, j.Key)
 	case j.Start:
-		q.cfg.Logger.Warn("sequence starts again before its end came", slog.String("model", model), slog.String("sequence", j.Key.String()))
+		q.cfg.Logger.Warn("sequence starts again before its end came", slog.String("sequence", j.Key.String()))
 	default:
 		if err := q.makeRoom(r, j); err != nil {
 			return nowhere, err

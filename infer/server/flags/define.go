@@ -112,7 +112,7 @@ func (p *parser) defineListeners() {
 	f.Int64Var(&c.HTTPMaxInput, "http-max-input-size", 64<<20, "`bytes` of JSON, of raw requests and of decompressed bodies")
 	f.Func("http-header-forward-pattern", "`pattern` of headers that become parameters of requests", pattern(&c.HTTPForwardHeaders, false))
 	f.Func("http-restricted-api", "`apis:header=value` that closes groups of calls; may be given several times", func(s string) error {
-		apis, header, value, err := restriction(s)
+		apis, header, value, err := p.restriction("api", s)
 		c.HTTPRestricted = append(c.HTTPRestricted, v2http.Restriction{APIs: apis, Header: header, Value: value})
 		return err
 	})
@@ -123,7 +123,7 @@ func (p *parser) defineListeners() {
 	f.IntVar(&p.grpcPort, "grpc-port", 8001, "`port` of gRPC")
 	f.Func("grpc-header-forward-pattern", "`pattern` of headers that become parameters of requests", pattern(&c.GRPCForwardHeaders, true))
 	f.Func("grpc-restricted-protocol", "`apis:header=value` that closes groups of calls; may be given several times", func(s string) error {
-		apis, header, value, err := restriction(s)
+		apis, header, value, err := p.restriction("protocol", s)
 		c.GRPCRestricted = append(c.GRPCRestricted, v2grpc.Restriction{APIs: apis, Header: header, Value: value})
 		return err
 	})
@@ -158,7 +158,8 @@ func (p *parser) defineListeners() {
 //nolint:gochecknoglobals // a constant table; Go has no constant slices
 var groups = []string{"health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging"}
 
-func restriction(s string) (apis []string, header, value string, err error) {
+// restriction reads one restriction of kind "api" (HTTP) or "protocol" (gRPC); a group is closed once.
+func (p *parser) restriction(kind, s string) (apis []string, header, value string, err error) {
 	names, rest, ok := strings.Cut(s, ":")
 	header, value, ok2 := strings.Cut(rest, "=")
 	if !ok || !ok2 || header == "" || value == "" {
@@ -166,8 +167,12 @@ func restriction(s string) (apis []string, header, value string, err error) {
 	}
 	for a := range strings.SplitSeq(names, ",") {
 		if !slices.Contains(groups, a) {
-			return nil, "", "", fmt.Errorf("unknown group of calls %q: it must be one of %s", a, strings.Join(groups, ", "))
+			return nil, "", "", fmt.Errorf("unknown restricted %s '%s': it must be one of %s", kind, a, strings.Join(groups, ", "))
 		}
+		if slices.Contains(p.restricted[kind], a) {
+			return nil, "", "", fmt.Errorf("%s '%s' can not be specified in multiple config groups", kind, a)
+		}
+		p.restricted[kind] = append(p.restricted[kind], a)
 		apis = append(apis, a)
 	}
 	return apis, header, value, nil

@@ -50,13 +50,14 @@ type parser struct {
 	summaries                                bool
 	quantiles                                metrics.Quantiles
 	ignored                                  []string
+	restricted                               map[string][]string // groups of calls that are closed, by kind of restriction
 }
 
 // Parse reads arguments written as --flag=value or --flag value. Env looks up environment variables (the debug
 // hooks of test suites). Besides the configuration it returns the name of the log file, which the caller
 // opens, and the flags that have no effect here. A fault is a *UsageError; ErrHelp means that usage was wanted.
 func Parse(args []string, env func(string) string) (cfg server.Config, logFile string, ignored []string, err error) {
-	p := &parser{set: flag.NewFlagSet("vedette-infer", flag.ContinueOnError)}
+	p := &parser{set: flag.NewFlagSet("vedette-infer", flag.ContinueOnError), restricted: make(map[string][]string)}
 	p.set.SetOutput(io.Discard)
 	p.define()
 	var usage strings.Builder

@@ -79,7 +79,9 @@ func TestX9WhatCannotBeFollowedIsRefusedWithTheUsage(t *testing.T) {
 		{"a model outside explicit mode", "--model-repository /a --load-model x", "only with --model-control-mode=explicit"},
 		{"a port beyond all", "--model-repository /a --grpc-port 70000", "not within 0 and 65535"},
 		{"a word left over", "--model-repository /a b", `unexpected argument "b"`},
-		{"an unknown group", "--model-repository /a --http-restricted-api=x:k=v", `unknown group of calls "x"`},
+		{"an unknown group", "--model-repository /a --http-restricted-api=x:k=v", "unknown restricted api 'x'"},
+		{"an unknown group of gRPC", "--model-repository /a --grpc-restricted-protocol=x:k=v", "unknown restricted protocol 'x'"},
+		{"a group closed twice", "--model-repository /a --http-restricted-api=inference,health:k=v --http-restricted-api=health:l=w", "api 'health' can not be specified in multiple config groups"},
 		{"a certificate that is not there", "--model-repository /a --grpc-use-ssl=true --grpc-server-cert=/none --grpc-server-key=/none", "/none"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
