@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -518,13 +519,29 @@ func (c *cameraProbe) Run(ctx context.Context, env *Env, g *grammar) error {
 func probed(r *vedettev1.ProbeCameraResponse) [][]string {
 	m, in := r.GetMedia(), r.GetIngest()
 	clock := "not told (no sender reports)"
-	if in.GetSenderReports() {
-		clock = "this box's " + fmt.Sprintf("%+v", in.GetClockOffset().AsDuration().Round(time.Millisecond))
+	if offset := in.GetClockOffset().AsDuration().Round(time.Millisecond); in.GetSenderReports() {
+		switch {
+		case offset > 0:
+			clock = offset.String() + " ahead of this box's"
+		case offset < 0:
+			clock = (-offset).String() + " behind this box's"
+		default:
+			clock = "as this box's"
+		}
+	}
+	keyframes := fmt.Sprintf("every %d pictures", in.GetGop())
+	switch {
+	case in.GetGop() == 0:
+		keyframes = "not seen for long enough"
+	case in.GetGop() == 1:
+		keyframes = "every picture"
+	case slices.ContainsFunc(r.GetWarnings(), func(w *vedettev1.ProbeWarning) bool { return w.GetKind() == "LONG_GOP" }):
+		keyframes = fmt.Sprintf("%d pictures and more apart", in.GetGop())
 	}
 	rows := [][]string{
 		{"stream", fmt.Sprintf("%s %dx%d over %s", m.GetCodec(), m.GetWidth(), m.GetHeight(), in.GetTransport())},
 		{"rate", fmt.Sprintf("%.4g pictures a second, %.2f Mbit/s", m.GetFps(), in.GetBitRate()/1e6)},
-		{"keyframes", fmt.Sprintf("every %d pictures", in.GetGop())},
+		{"keyframes", keyframes},
 		{"clock", clock},
 		{"first picture", "after " + r.GetDuration().AsDuration().Round(time.Millisecond).String()},
 	}

@@ -72,6 +72,14 @@ func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
 		cfg := s.cfg
 		cfg.Camera.Transport = t
 		err := s.once(ctx, sink, cfg)
+		// A server may still be clearing away what the refused attempt began, and has no session meanwhile: GStreamer's
+		// answers 503. The waits together are shorter than the one for an answer.
+		for wait := s.cfg.AnswerTimeout / 20; refused != nil && err != nil && ingest.AsError(err).Reason == ingest.ReasonCameraBusy && wait <= s.cfg.AnswerTimeout/5; wait *= 2 {
+			if !pause(ctx, wait) {
+				return nil
+			}
+			err = s.once(ctx, sink, cfg)
+		}
 		if err == nil || ingest.AsError(err).Reason != ingest.ReasonTransportRefused {
 			return err
 		}
@@ -80,6 +88,18 @@ func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
 		}
 	}
 	return refused
+}
+
+// pause waits; false when ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (s *Source) once(ctx context.Context, sink ingest.Sink, cfg Config) error {

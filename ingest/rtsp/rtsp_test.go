@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
@@ -49,6 +50,27 @@ func TestEverySessionEndsWithATeardownThatTheCameraHears(t *testing.T) {
 		if n := cam.Requests(base.Teardown); n != sessions {
 			t.Errorf("transport %d: the camera heard %d of %d goodbyes", transport, n, sessions)
 		}
+	}
+}
+
+func TestACameraThatClearsAwayTheRefusedTransportFirstIsAskedAgain(t *testing.T) {
+	var setups, refusals atomic.Int32
+	cam := rtsptest.Start(t, rtsptest.Config{
+		Clip: rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, GOP: 5}), UDP: true, NoTCP: true,
+		Request: func(method base.Method, _ <-chan struct{}) *base.Response {
+			switch {
+			case method == base.Setup:
+				setups.Add(1)
+			case method == base.Describe && setups.Load() == 1 && refusals.Add(1) <= 2:
+				return &base.Response{StatusCode: base.StatusServiceUnavailable}
+			}
+			return nil
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, &viewer{end: cancel}); err != nil || refusals.Load() != 3 {
+		t.Errorf("%v after %d refusals", err, refusals.Load()-1)
 	}
 }
 
