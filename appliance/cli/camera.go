@@ -538,8 +538,12 @@ func probed(r *vedettev1.ProbeCameraResponse) [][]string {
 	case slices.ContainsFunc(r.GetWarnings(), func(w *vedettev1.ProbeWarning) bool { return w.GetKind() == "LONG_GOP" }):
 		keyframes = fmt.Sprintf("%d pictures and more apart", in.GetGop())
 	}
+	stream := fmt.Sprintf("%s %dx%d", m.GetCodec(), m.GetWidth(), m.GetHeight())
+	if in.GetTransport() != "" { // files have none
+		stream += " over " + in.GetTransport()
+	}
 	rows := [][]string{
-		{"stream", fmt.Sprintf("%s %dx%d over %s", m.GetCodec(), m.GetWidth(), m.GetHeight(), in.GetTransport())},
+		{"stream", stream},
 		{"rate", fmt.Sprintf("%.4g pictures a second, %.2f Mbit/s", m.GetFps(), in.GetBitRate()/1e6)},
 		{"keyframes", keyframes},
 		{"clock", clock},

@@ -196,6 +196,8 @@ func typed(err error) error {
 		reason = ingest.ReasonInternal
 	case errors.Is(err, av.ErrNoVideo):
 		reason = ingest.ReasonCodecUnsupported
+	default:
+		err = fmt.Errorf("%w: this is no video file, or not a whole one", err)
 	}
 	return &ingest.Error{Reason: reason, Stage: ingest.StageDial, Err: err}
 }
