@@ -182,8 +182,8 @@ bench-cameras: build deps-test ## what CAMERAS=1,2,4,8,16,32 cost; SIZES, CODECS
 	  -detectors $(or $(DETECTORS),demo,shipped,nano) -window $(or $(WINDOW),12s) -limit $(or $(LIMIT),0s) 2>&1 | \
 	  sed -nE 's/^([a-z].* (ok|over))$$/\1/p; /^#/p; /^ *--- (FAIL|SKIP)/p; /^FAIL/p; /^ +[a-z_]+_test\.go/p'
 
-churn: deps-test ## change cameras from 8 clients for TIME (default 10m) while cameras flap and sidecars are killed
-	@go test -count=1 -v -timeout 0 -run 'TestChurn' ./cmd/vedette -args -churn $(or $(TIME),10m) | grep -E '^#|(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
+churn: deps-test ## change cameras from 8 clients for TIME (default 10m; SEED=2: otherwise) while cameras flap and sidecars are killed
+	@go test -count=1 -v -timeout 0 -run 'TestChurn' ./cmd/vedette -args -churn $(or $(TIME),10m) -churn-seed $(or $(SEED),1) | grep -E '^#|(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
 
 .PHONY: overload
 overload: deps-test ## give the box more than it can do until cameras are shed, and let it recover (minutes)

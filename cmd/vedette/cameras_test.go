@@ -233,6 +233,7 @@ func TestBenchCameras(t *testing.T) {
 		for size := range strings.SplitSeq(*benchSizes, ",") {
 			for codec := range strings.SplitSeq(*benchCodecs, ",") {
 				clip, still := benchClip(t, codec, size, false), benchClip(t, codec, size, true)
+				var rows []benchResult
 				for gate := range strings.SplitSeq(*benchGates, ",") {
 					for count := range strings.SplitSeq(*benchCameras, ",") {
 						n, err := strconv.Atoi(count)
@@ -248,10 +249,11 @@ func TestBenchCameras(t *testing.T) {
 							if gate == "still" {
 								shown = still
 							}
-							benchRow(t, models, shown, n, size, codec, gate, detector)
+							rows = append(rows, benchRow(t, models, shown, n, size, codec, gate, detector))
 						})
 					}
 				}
+				benchLines(strings.Join([]string{detector, size, codec}, "_"), rows)
 			}
 		}
 	}
@@ -260,8 +262,37 @@ func TestBenchCameras(t *testing.T) {
 	}
 }
 
+// benchResult is what the straight lines of processor time are drawn through.
+type benchResult struct {
+	gate     string
+	cameras  int
+	analysed float64 // frames a second
+	spent    float64 // percent of a core, by all three processes
+}
+
+// benchLines prints how straight processor time grows with the frames that are analysed, and what an idle camera adds.
+func benchLines(name string, rows []benchResult) {
+	var busy, idle [][2]float64
+	for _, r := range rows {
+		if r.gate == "still" || r.gate == "paused" {
+			idle = append(idle, [2]float64{float64(r.cameras), r.spent})
+		} else {
+			busy = append(busy, [2]float64{r.analysed, r.spent})
+		}
+	}
+	if len(busy) >= 3 {
+		fixed, each, left := line(busy)
+		fmt.Printf("# %s: %.1f %% of a core and %.2f %% for each frame analysed a second, through %d lines\n", name, fixed, each, len(busy))
+		report("cameras_cpu_not_linear_"+name, left, "share", 0.05)
+	}
+	if len(idle) >= 2 {
+		_, each, _ := line(idle)
+		report("cameras_cpu_of_an_idle_one_"+name, each, "%core", 1)
+	}
+}
+
 // benchRow measures one line.
-func benchRow(t *testing.T, models string, clip *rtsptest.Clip, n int, size, codec, gate, detector string) {
+func benchRow(t *testing.T, models string, clip *rtsptest.Clip, n int, size, codec, gate, detector string) benchResult {
 	t.Helper()
 	var args []string
 	settle := 3 * time.Second // what starting cost is over
@@ -303,17 +334,33 @@ func benchRow(t *testing.T, models string, clip *rtsptest.Clip, n int, size, cod
 	p50, p99 := c.watch(c.names, *benchWindow)
 	took := time.Since(began).Seconds()
 	var cpu, rss []string
+	all := 0.0
 	for i, pid := range pids {
-		cpu = append(cpu, fmt.Sprintf("%.0f", 100*(processorTime(t, []int{pid})-before[i]).Seconds()/took))
+		spent := 100 * (processorTime(t, []int{pid}) - before[i]).Seconds() / took
+		all += spent
+		cpu = append(cpu, fmt.Sprintf("%.0f", spent))
 		rss = append(rss, fmt.Sprintf("%.0f", resident(t, pid)))
 	}
 	analysedAfter, droppedAfter := totals()
 	fps := float64(analysedAfter-analysed) / took
 	fmt.Printf("# | %d | %s | %s | %s | %s | %s | %s | %.1f | %d | %d | %.1f |\n", n, size, codec, gate, detector,
 		strings.Join(cpu, " + "), strings.Join(rss, " + "), fps, p50.Milliseconds(), p99.Milliseconds(), float64(droppedAfter-dropped)/took)
+	var system struct {
+		Load struct {
+			Level      string
+			LimitedFps float64
+			Shed       []string
+		}
+	}
+	if err := c.p.get("/v1/system", &system); err != nil {
+		t.Error(err)
+	} else if l := system.Load; l.Level != "LOAD_LEVEL_NORMAL" {
+		fmt.Printf("# more than this box can: %s, at most %.1f frames a second of a camera, %d cameras not analysed\n", l.Level, l.LimitedFps, len(l.Shed))
+	}
 	if n == 16 && size == "640x360" && gate == "gated" && detector == "nano" {
 		report("cameras_16_gated_"+codec+"_p99", float64(p99.Milliseconds()), "ms", 500)
 	}
+	return benchResult{gate, n, fps, all}
 }
 
 // TestBenchNeighbours measures the latency of four good cameras, alone and beside a dead, a slow and a bursty one.

@@ -31,6 +31,8 @@ import (
 // churnTime is how long clients change cameras while cameras and sidecars fail. make churn gives it.
 var churnTime = flag.Duration("churn", 4*time.Second, "how long cameras are changed while everything fails")
 
+var churnSeed = flag.Uint64("churn-seed", 1, "of what the clients do")
+
 const (
 	churners   = 8 // clients
 	churnOwned = 2 // cameras each of them owns
@@ -45,7 +47,7 @@ type churn struct {
 	analytics vedettev1.AnalyticsServiceClient
 	sources   []*rtsptest.Camera
 
-	samples []churnSample
+	samples map[string][]churnSample // by process
 
 	mu    sync.Mutex
 	tried map[string]int
@@ -56,7 +58,7 @@ type churn struct {
 // TestChurn changes cameras from eight clients at once while cameras flap and sidecars are killed, and then looks
 // whether anything leaked, got stuck, went back in time or was lost.
 func TestChurn(t *testing.T) {
-	c := &churn{t: t, tried: map[string]int{}, last: map[string]int64{}, owner: map[string]string{}}
+	c := &churn{t: t, samples: map[string][]churnSample{}, tried: map[string]int{}, last: map[string]int64{}, owner: map[string]string{}}
 	street := "movie=" + absolute(t, filepath.Join(root, "appliance/demo/clip/street.h264")) + ",setpts=N/(10*TB),fps=10,scale=640:360"
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 640, Height: 360, Rate: 10, Frames: 100, GOP: 10, Extra: []string{"-filter_complex", street}})
 	for range 4 {
@@ -79,13 +81,17 @@ func TestChurn(t *testing.T) {
 	before := c.descriptors()
 	routines := c.goroutines()
 	until := time.Now().Add(*churnTime)
+	killing := until
+	if *churnTime >= time.Minute { // in the second half the sidecars live on, to be looked at
+		killing = until.Add(-*churnTime / 2)
+	}
 	expected := make([]map[string]string, churners) // display names by id
 	for i := range churners {
 		working.Go(func() { expected[i] = c.client(ctx, i, until) })
 	}
 	working.Go(func() { c.flap(until) })
-	working.Go(func() { c.kill(until) })
-	working.Go(func() { c.sample(until) })
+	working.Go(func() { c.kill(killing, until) })
+	working.Go(func() { c.sample(killing, until) })
 	working.Wait()
 
 	c.lastWriteWins(ctx, expected)
@@ -113,57 +119,68 @@ func TestChurn(t *testing.T) {
 	c.growth()
 }
 
-// churnSample is what the appliance, which is never killed, holds at one moment.
+// churnSample is what a process holds at one moment.
 type churnSample struct {
 	at, memory, files, routines float64 // hours, MB, and counts
 }
 
-// sample looks at the appliance twice a second.
-func (c *churn) sample(until time.Time) {
+// sample looks at the processes twice a second; at the sidecars once they are not killed any more.
+func (c *churn) sample(killing, until time.Time) {
 	began := time.Now()
 	for time.Now().Before(until) {
 		time.Sleep(500 * time.Millisecond)
-		pid := c.p.cmd.Process.Pid
-		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-		if err != nil {
-			c.t.Error(err)
-			return
+		for _, name := range []string{"vedette", "vedette-ingest", "vedette-infer"} {
+			pid, s := c.p.cmd.Process.Pid, churnSample{at: time.Since(began).Hours()}
+			if name == "vedette" {
+				s.routines = float64(c.goroutines())
+			} else if pid = c.p.running(name); time.Now().Before(killing) || pid == 0 {
+				continue
+			}
+			entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+			if err != nil {
+				continue // it is about to end
+			}
+			s.memory, s.files = resident(c.t, pid), float64(len(entries))
+			c.samples[name] = append(c.samples[name], s)
 		}
-		c.samples = append(c.samples, churnSample{
-			at: time.Since(began).Hours(), memory: resident(c.t, pid), files: float64(len(entries)), routines: float64(c.goroutines()),
-		})
 	}
 }
 
-// growth prints what the appliance holds more at the end than at the start, when that was long enough to tell: the straight
-// line through the last three quarters. Descriptors and goroutines swing with the cameras there are at a moment.
+// growth prints what the processes hold more at the end than at the start, when that was long enough to tell: the straight
+// line through the last three quarters of what was seen of each. Descriptors and goroutines swing with the cameras there
+// are at a moment.
 func (c *churn) growth() {
 	if *churnTime < time.Minute {
 		return
 	}
-	line := c.samples[len(c.samples)/4:]
 	for _, m := range []struct {
-		name, unit string
-		of         func(s *churnSample) float64
-		budget     float64
+		process, name, unit string
+		of                  func(s *churnSample) float64
+		budget              float64
 	}{
-		{"memory", "MB", func(s *churnSample) float64 { return s.memory }, 15},
-		{"files", "files", func(s *churnSample) float64 { return s.files }, 20},
-		{"goroutines", "goroutines", func(s *churnSample) float64 { return s.routines }, 60},
+		{"vedette", "memory", "MB", func(s *churnSample) float64 { return s.memory }, 15},
+		{"vedette", "files", "files", func(s *churnSample) float64 { return s.files }, 20},
+		{"vedette", "goroutines", "goroutines", func(s *churnSample) float64 { return s.routines }, 60},
+		{"vedette-ingest", "memory", "MB", func(s *churnSample) float64 { return s.memory }, 15},
+		{"vedette-ingest", "files", "files", func(s *churnSample) float64 { return s.files }, 20},
+		{"vedette-infer", "memory", "MB", func(s *churnSample) float64 { return s.memory }, 15},
+		{"vedette-infer", "files", "files", func(s *churnSample) float64 { return s.files }, 20},
 	} {
-		var at, of, both, square float64
-		n := float64(len(line))
-		for i := range line {
-			at += line[i].at / n
-			of += m.of(&line[i]) / n
+		seen := c.samples[m.process]
+		if seen = seen[len(seen)/4:]; len(seen) < 2 {
+			c.t.Errorf("%s was not seen", m.process)
+			continue
 		}
-		for i := range line {
-			both += (line[i].at - at) * (m.of(&line[i]) - of)
-			square += (line[i].at - at) * (line[i].at - at)
+		var points [][2]float64
+		mean := 0.0
+		for i := range seen {
+			points = append(points, [2]float64{seen[i].at, m.of(&seen[i])})
+			mean += m.of(&seen[i]) / float64(len(seen))
 		}
-		span := line[len(line)-1].at - line[0].at
-		report("churn_"+m.name+"_growth", both/square*span, m.unit, m.budget)
-		fmt.Printf("# %s of the appliance: %.1f on average, %+.1f an hour\n", m.name, of, both/square)
+		_, hourly, _ := line(points)
+		span := seen[len(seen)-1].at - seen[0].at
+		report("churn_"+strings.ReplaceAll(m.process, "-", "_")+"_"+m.name+"_growth", hourly*span, m.unit, m.budget)
+		fmt.Printf("# %s of %s: %.1f on average, %+.1f an hour\n", m.name, m.process, mean, hourly)
 	}
 }
 
@@ -214,7 +231,7 @@ func (c *churn) count(what string, err error) bool {
 // client makes and changes the cameras it owns, and meddles with those of others; what it returns is what it was last
 // promised.
 func (c *churn) client(ctx context.Context, number int, until time.Time) map[string]string {
-	r := rand.New(rand.NewPCG(uint64(number), 1))
+	r := rand.New(rand.NewPCG(uint64(number), *churnSeed))
 	names := map[string]string{} // of those that exist
 	for n := 0; time.Now().Before(until); n++ {
 		id := fmt.Sprintf("c%d-%d", number, r.IntN(churnOwned))
@@ -277,23 +294,24 @@ func (c *churn) flap(until time.Time) {
 	}
 }
 
-// kill ends the sidecars in turn; in the end, when there is time, inference hangs.
-func (c *churn) kill(until time.Time) {
+// kill ends the sidecars in turn, for as long as killing lasts; in the end, when there is time, inference hangs.
+func (c *churn) kill(killing, until time.Time) {
 	for n := 0; ; n++ {
 		time.Sleep(1500 * time.Millisecond)
-		if !time.Now().Before(until) {
-			if *churnTime < 30*time.Second {
-				return // it takes a quarter of a minute until it is given up
-			}
-			if syscall.Kill(c.p.child("vedette-infer"), syscall.SIGSTOP) == nil {
-				c.count("stop vedette-infer", nil)
-			}
-			return
+		if !time.Now().Before(killing) {
+			break
 		}
 		name := []string{"vedette-ingest", "vedette-infer"}[n%2]
-		if syscall.Kill(c.p.child(name), syscall.SIGKILL) == nil {
+		if pid := c.p.running(name); pid != 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			c.count("kill "+name, nil)
 		}
+	}
+	if *churnTime < 30*time.Second {
+		return // it takes a quarter of a minute until it is given up
+	}
+	time.Sleep(time.Until(until))
+	if pid := c.p.running("vedette-infer"); pid != 0 && syscall.Kill(pid, syscall.SIGSTOP) == nil {
+		c.count("stop vedette-infer", nil)
 	}
 }
 
@@ -431,7 +449,7 @@ func (c *churn) sequencesClosedOnce(ctx context.Context) {
 func (c *churn) descriptors() map[string]int {
 	c.t.Helper()
 	all := map[string]int{}
-	for name, pid := range map[string]int{"vedette": c.p.cmd.Process.Pid, "vedette-ingest": c.p.child("vedette-ingest"), "vedette-infer": c.p.child("vedette-infer")} {
+	for name, pid := range map[string]int{"vedette": c.p.cmd.Process.Pid, "vedette-ingest": c.p.running("vedette-ingest"), "vedette-infer": c.p.running("vedette-infer")} {
 		entries, err := os.ReadDir(filepath.Join("/proc", fmt.Sprint(pid), "fd"))
 		if err == nil {
 			all[name] = len(entries)
@@ -446,8 +464,8 @@ func (c *churn) nothingLeaked(before map[string]int) {
 	var now map[string]int
 	c.p.until("descriptors are given back", time.Minute, func() bool {
 		now = c.descriptors()
-		for name, n := range now {
-			if n > before[name]+slack {
+		for name, n := range before {
+			if now[name] == 0 || now[name] > n+slack { // it is being started again, or holds too many
 				return false
 			}
 		}

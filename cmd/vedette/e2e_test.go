@@ -192,6 +192,27 @@ func (p *process) child(name string) int {
 	return pid
 }
 
+// running is a child's process id, told by the kernel: the log does not repeat itself where one is started again and again.
+// 0: it does not run.
+func (p *process) running(name string) int {
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, path := range all {
+		b, err := os.ReadFile(path) // PID (NAME) STATE PARENT …
+		var pid, parent int
+		var state string
+		if err != nil || !strings.Contains(string(b), "("+name+")") {
+			continue
+		}
+		if n, _ := fmt.Sscanf(strings.Replace(string(b), "("+name+") ", "", 1), "%d %s %d", &pid, &state, &parent); n == 3 && parent == p.cmd.Process.Pid && state != "Z" {
+			return pid
+		}
+	}
+	return 0
+}
+
 // get asks the JSON API as an admin.
 func (p *process) get(path string, into any) error {
 	body, err := p.text(path)

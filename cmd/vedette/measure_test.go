@@ -35,6 +35,20 @@ func report(name string, value float64, unit string, budget float64) {
 	fmt.Printf("%s %.3f %s <=%.3f %s\n", name, value, unit, budget, verdict)
 }
 
+// line is the straight line through points by least squares, y = fixed + each·x, and the share of y's variance that is left.
+func line(points [][2]float64) (fixed, each, left float64) {
+	var x, y, xx, xy, yy float64
+	n := float64(len(points))
+	for _, p := range points {
+		x, y = x+p[0]/n, y+p[1]/n
+	}
+	for _, p := range points {
+		xx, xy, yy = xx+(p[0]-x)*(p[0]-x), xy+(p[0]-x)*(p[1]-y), yy+(p[1]-y)*(p[1]-y)
+	}
+	each = xy / xx
+	return y - each*x, each, (yy - each*xy) / yy
+}
+
 // TestMeasurePipelineCost compares the processor time that the three processes spend on a frame, every frame
 // analysed, with the sum of the parts that cannot be avoided: ffmpeg's decoding, prepare alone, and a bare
 // session of ONNX Runtime, each measured on the same clip and model in the same run.
