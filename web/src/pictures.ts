@@ -65,8 +65,12 @@ export class Pictures {
   /** By how much the rate is divided, over a slow connection. */
   private slowed = 1;
 
-  /** wanted is asked whenever viewers come or go, and when changed is called. */
-  constructor(private readonly wanted: () => Wanted) {}
+  /** wanted is asked whenever viewers come or go, the page is hidden or shown, and when changed is called. */
+  constructor(private readonly wanted: () => Wanted) {
+    document.addEventListener("visibilitychange", this.seen);
+  }
+
+  private readonly seen = (): void => this.changed();
 
   /** on shows a camera's pictures until the returned function is called. A viewer owns the bitmaps it takes. */
   on(camera: string, take: (p: Picture) => void, trouble: (message: string) => void): () => void {
@@ -83,7 +87,7 @@ export class Pictures {
     clearTimeout(this.due);
     this.due = window.setTimeout(() => {
       const w = this.wanted();
-      const query = new URLSearchParams([...w.cameras.filter((c) => this.viewers.has(c)).sort().map((c): [string, string] => ["camera", c]), ["rate", String(Math.max(0.5, w.rate / this.slowed))], ["width", String(w.width)]]).toString();
+      const query = new URLSearchParams([...w.cameras.filter((c) => this.viewers.has(c) && !document.hidden).sort().map((c): [string, string] => ["camera", c]), ["rate", String(Math.max(0.5, w.rate / this.slowed))], ["width", String(w.width)]]).toString();
       if (this.closed || query === this.streamed) return;
       this.streaming?.abort();
       this.streamed = query;
@@ -93,6 +97,7 @@ export class Pictures {
 
   close(): void {
     this.closed = true;
+    document.removeEventListener("visibilitychange", this.seen);
     clearTimeout(this.due);
     this.streaming?.abort();
   }

@@ -1,8 +1,8 @@
 // Finding tracks and events of the past.
 
-import { ask, type Event, type Track } from "./api";
+import { ask, type Event, type Line, type Track, type Zone } from "./api";
 import { said } from "./camera";
-import { clockTime, el, eventTypes, explained, fill, lastPart, millis, nothing, percent, span, table } from "./dom";
+import { clockTime, el, eventTypes, explained, fill, lastPart, millis, nothing, percent, span, table, text } from "./dom";
 import { note } from "./notes";
 import { endWord, inView, trackRow, trackTable } from "./overview";
 import { live } from "./state";
@@ -21,6 +21,19 @@ function cameraChoice(chosen: string): { select: HTMLSelectElement; off: () => v
     fill(select, el("option", { value: "" }, "every camera"), ...[...names].sort().map((c) => el("option", { value: c, selected: c === now }, live.title(`cameras/${c}`))));
   };
   update();
+  return { select, off: live.on("cameras", update) };
+}
+
+/** ruleChoice is a list of the zones and lines of all cameras. */
+function ruleChoice(): { select: HTMLSelectElement; off: () => void } {
+  const select = el("select", { "aria-label": "Zone or line" }, el("option", { value: "" }, "every zone and line"));
+  let rules: (Zone | Line)[] = [];
+  const update = (): void => rules.forEach((r, i) => text(select.options[i + 1]!, `${r.displayName || lastPart(r.name)} (${live.title(r.name.split("/").slice(0, 2).join("/"))})`));
+  void loadRules("cameras/-").then(({ zones, lines }) => {
+    rules = [...zones, ...lines];
+    select.append(...rules.map((r) => el("option", { value: r.name })));
+    update();
+  }, () => undefined);
   return { select, off: live.on("cameras", update) };
 }
 
@@ -228,14 +241,13 @@ function play(e: Event): void {
 export function eventsScreen(main: HTMLElement, chosen: string): () => void {
   const { select: camera, off } = cameraChoice(chosen);
   const type = el("select", { "aria-label": "Event" }, el("option", { value: "" }, "every event"), ...eventTypes.map((t) => el("option", { value: t }, t.replaceAll("_", " "))));
-  const rule = el("select", { "aria-label": "Zone or line" }, el("option", { value: "" }, "every zone and line"));
+  const { select: rule, off: offRules } = ruleChoice();
   const kind = el("input", { "aria-label": "Class", placeholder: "any class", size: "10", list: "classes" });
   const from = el("input", { "aria-label": "From", type: "datetime-local" });
   const to = el("input", { "aria-label": "Until", type: "datetime-local" });
   const body = el("tbody");
   const fault = el("p", { class: "answer bad", role: "status" });
   const more = el("button", { hidden: true, onclick: () => void load() }, "More");
-  void loadRules("cameras/-").then(({ zones, lines }) => rule.append(...[...zones, ...lines].map((r) => el("option", { value: r.name }, `${r.displayName || lastPart(r.name)} (${live.title(r.name.split("/").slice(0, 2).join("/"))})`))), () => undefined);
   let token = "";
   const path = (): string => {
     const conditions = [camera.value && `camera = ${quote(camera.value)}`, type.value && `type = ${quote(type.value)}`, rule.value && `${rule.value.includes("/lines/") ? "line" : "zone"} = ${quote(rule.value)}`, kind.value && `class = ${quote(kind.value)}`, from.value && `time >= ${quote(new Date(from.value).toISOString())}`, to.value && `time < ${quote(new Date(to.value).toISOString())}`].filter(Boolean);
@@ -273,6 +285,6 @@ export function eventsScreen(main: HTMLElement, chosen: string): () => void {
     body.prepend(row(e));
   };
   const complete = (e: Event): void => body.querySelector(`[data-event="${CSS.escape(lastPart(e.name))}"]`)?.replaceWith(row(e));
-  const offs = [off, live.on("events", add), live.on("media", complete)];
+  const offs = [off, offRules, live.on("events", add), live.on("media", complete)];
   return () => offs.forEach((o) => o());
 }

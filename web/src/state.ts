@@ -25,6 +25,8 @@ type Listener<T extends Topic> = (what: Topics[T]) => void;
 const keepTracks = 200;
 /** The box says something every two seconds; after so many milliseconds without, what it said is old. */
 const patience = 6000;
+/** So long after nobody can see the page the stream ends, since a browser has few connections to one box; in milliseconds. */
+const unseen = 30000;
 
 class LiveState {
   cameras = new Map<string, Camera>();
@@ -52,6 +54,12 @@ class LiveState {
 
   constructor() {
     setInterval(() => this.listen(), 1000);
+    let rest = 0;
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(rest);
+      if (document.hidden) rest = window.setTimeout(() => this.pause(), unseen);
+      else if (!(this.source ?? this.coming) && this.refused !== 401) this.connect();
+    });
   }
 
   /** silence is for how long the box is connected and has said nothing, in milliseconds; 0: it speaks, or is not connected. */
@@ -102,6 +110,17 @@ class LiveState {
     if (wanted === this.wanted) return;
     this.wanted = wanted;
     if (this.source ?? this.coming) this.connect();
+  }
+
+  /** pause ends the stream until somebody looks again. */
+  private pause(): void {
+    this.source?.close();
+    this.coming?.close();
+    this.source = this.coming = undefined;
+    this.synced = false;
+    this.broken = true;
+    this.quiet = 0;
+    this.tell("link", undefined);
   }
 
   connect(): void {
