@@ -357,7 +357,7 @@ try {
   });
   await check("no screen asks again for what the live stream tells, though things happen all the time", async () => {
     const newest = async () => (await (await fetch(`${appliance.url}/v1/events?page_size=1`)).json()).events[0].name;
-    for (const hash of ["#/", "#/camera/street", "#/events", "#/counts/street", "#/zones/street", "#/system"]) {
+    for (const hash of ["#/camera/street", "#/events", "#/counts/street"]) {
       const tab = await context.newPage();
       watch(tab);
       const asked = new Map();
@@ -368,7 +368,7 @@ try {
       try {
         await tab.goto(`${appliance.url}/${hash}`);
         await tab.waitForFunction(() => /live/.test(document.querySelector("#truth").textContent), null, patience);
-        for (let n = 0, last = await newest(); n < 4; n++, last = await newest()) await until("another event", async () => (await newest()) !== last);
+        for (let n = 0, last = await newest(); n < 3; n++, last = await newest()) await until("another event", async () => (await newest()) !== last);
         if (hash === "#/events") await tab.waitForFunction((name) => document.querySelector(`tr[data-event="${name.split("/").at(-1)}"] td.media img`), await newest(), patience);
         const again = [...asked].filter(([, n]) => n > 2);
         expect(again.length === 0, `${hash} asked ${again.map(([what, n]) => `${n} times for ${what}`).join(", ")}`);
