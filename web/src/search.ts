@@ -225,7 +225,7 @@ function paintPath(canvas: HTMLCanvasElement, t: Track): void {
 function happened(e: Event): HTMLElement {
   const clip = e.clip ? el("button", { type: "button", onclick: () => play(e) }, "Play clip") : null;
   return el("li", { "data-event": lastPart(e.name) }, e.snapshot ? el("a", { href: e.snapshot, target: "_blank", rel: "noopener" }, el("img", { src: e.snapshot, alt: `${e.type.replaceAll("_", " ")} on ${lastPart(e.camera)}`, loading: "lazy" })) : null,
-    el("b", {}, e.type.replaceAll("_", " ")), el("span", {}, `${live.title(e.camera) || "the box"}, ${clockTime(millis(e.time))}`), el("span", {}, said(e)), e.track ? el("a", { href: `#/track/${e.track}` }, "its track") : null, clip, e.clip ? el("a", { class: "button", href: e.clip, download: `${lastPart(e.camera)}-${lastPart(e.name)}.mp4` }, "Download") : null);
+    el("b", {}, e.type.replaceAll("_", " ")), el("span", {}, `${live.title(e.camera) || "the box"}, ${clockTime(millis(e.time))}`), el("span", {}, said(e)), clip, e.clip ? el("a", { class: "button", href: e.clip, download: `${lastPart(e.camera)}-${lastPart(e.name)}.mp4` }, "Download") : null);
 }
 
 /** play shows an event's clip over the page. */
