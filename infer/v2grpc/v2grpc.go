@@ -102,6 +102,7 @@ type Server struct {
 	calls    sync.Pool
 	readers  sync.WaitGroup // of streams
 	stopping atomic.Bool
+	underWay underWay
 	quit     chan struct{} // closed when the server begins to stop
 }
 
@@ -119,11 +120,11 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg, quit: make(chan struct{})}
+	return &Server{cfg: cfg, underWay: newUnderWay(), quit: make(chan struct{})}
 }
 
 // Run serves ln, which it closes, until ctx ends; calls under way then get StopTimeout to end, and streams end
-// as soon as nothing is under way on them. Run is called once.
+// as soon as nothing is under way on them. Whoever comes meanwhile is told that the server stops. Run is called once.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	srv := grpc.NewServer(s.options()...)
 	srv.RegisterService(serviceDesc(), s)
@@ -139,8 +140,11 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	}
 	s.stopping.Store(true)
 	close(s.quit)
-	hard := time.AfterFunc(s.cfg.StopTimeout, srv.Stop)
-	defer hard.Stop()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StopTimeout)
+	defer cancel()
+	hard := context.AfterFunc(grace, srv.Stop)
+	defer hard()
+	s.underWay.wait(grace)
 	srv.GracefulStop()
 	s.readers.Wait()
 	return nil

@@ -342,6 +342,40 @@ func TestP18RestrictedCallsNeedTheirHeader(t *testing.T) {
 	}
 }
 
+func TestP11StoppingServerTellsWhoeverComes(t *testing.T) {
+	s := serve(t, nil)
+	hold := make(chan struct{})
+	s.models.held["last"] = hold
+	if _, err := s.ModelInfer(t.Context(), request(1)); err != nil {
+		t.Fatal(err)
+	}
+	req := request(1)
+	req.ModelName, req.Id = "hold", "last"
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.ModelInfer(context.WithoutCancel(t.Context()), req)
+		answered <- err
+	}()
+	for s.models.last().ID != "last" {
+		time.Sleep(time.Millisecond)
+	}
+	s.cancel()
+	const text = "GRPC server is shutting down and has stopped accepting new requests."
+	for {
+		_, err := s.ModelInfer(t.Context(), request(1)) // taken as long as the server has not heard of it
+		if err != nil {
+			wantStatus(t, err, codes.Unavailable, text)
+			break
+		}
+	}
+	_, err := s.ServerLive(t.Context(), &inference.ServerLiveRequest{})
+	wantStatus(t, err, codes.Unavailable, text)
+	close(hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the call under way: %v", err)
+	}
+}
+
 func TestP19CancelledCallReachesTheModel(t *testing.T) {
 	s := serve(t, nil)
 	req := request(1)

@@ -250,6 +250,13 @@ func TestP3StoppingLetsLaterCallsEnd(t *testing.T) {
 	if _, err := idle.r.ReadByte(); err == nil {
 		t.Error("an idle connection of a server that stops says something")
 	}
+	for path, method := range map[string]string{"/v2/health/live": "GET", "/v2/models/echo/infer": "POST"} {
+		late := s.wire(t)
+		late.send(method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		if got := late.answer(method); !strings.HasPrefix(got, "503") || !strings.Contains(got, "Server exiting") {
+			t.Errorf("%s %s of a server that stops: %s", method, path, got)
+		}
+	}
 	close(hold)
 	if got := busy.answer("POST"); !strings.Contains(got, `\"id\":\"last\"`) || !strings.Contains(got, " true ") {
 		t.Errorf("got %s", got)

@@ -89,6 +89,7 @@ type Server struct {
 	names    intern.Names
 	calls    sync.Pool
 	stopping atomic.Bool
+	underWay underWay
 	quick    *quick // nil until Run
 }
 
@@ -109,10 +110,11 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg}
+	return &Server{cfg: cfg, underWay: newUnderWay()}
 }
 
-// Run serves ln, which it closes, until ctx ends; calls under way then get StopTimeout to end.
+// Run serves ln, which it closes, until ctx ends; calls under way then get StopTimeout to end, and whoever comes meanwhile
+// is told that the server stops.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,
@@ -144,6 +146,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.stopping.Store(true)
+	srv.SetKeepAlivesEnabled(false)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StopTimeout)
 	defer cancel()
 	quiet := make(chan struct{})
@@ -152,6 +155,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		s.quick.stop(grace)
 	}()
 	defer func() { <-quiet }()
+	s.underWay.wait(grace)
 	if err := srv.Shutdown(grace); err != nil {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("stop HTTP at %s: %w", ln.Addr(), err)
