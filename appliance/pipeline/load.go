@@ -51,7 +51,10 @@ type balancer struct {
 }
 
 // tally is what a lane has counted since it began.
-type tally struct{ analysed, lost int64 }
+type tally struct {
+	analysed, lost int64
+	late           int64 // coded pictures that ingest could not decode in time
+}
 
 // Load returns where the box stands.
 func (p *Pipeline) Load() Load {
@@ -145,19 +148,31 @@ func (b *balancer) count(now time.Time) []ladder.Camera {
 		if r == nil || c.EveryFrame || c.Paused {
 			continue
 		}
-		t := tally{analysed: r.lane.analysed.Load(), lost: r.lane.lost.Load() + int64(p.counters[id].GetDroppedDecodeLate())}
+		t := tally{analysed: r.lane.analysed.Load(), lost: r.lane.lost.Load(), late: int64(p.counters[id].GetDroppedDecodeLate())}
 		after[r.uid] = t
 		was, known := b.before[r.uid]
 		if !known || seconds <= 0 {
 			was = t
 		}
+		rate := func(now, before int64) float64 { return float64(max(now-before, 0)) / max(seconds, 0.1) }
+		analysed := rate(t.analysed, was.analysed)
 		list = append(list, ladder.Camera{
 			Name: id, Priority: c.Priority, Since: c.Since, Wanted: c.Ingest.GetAnalysisRate(),
-			Analysed: float64(t.analysed-was.analysed) / max(seconds, 0.1), Lost: float64(max(t.lost-was.lost, 0)) / max(seconds, 0.1),
+			Analysed: analysed, Lost: missed(p.limitedLocked(c).GetAnalysisRate(), analysed, rate(t.lost, was.lost), rate(t.late, was.late)),
 		})
 	}
 	b.before = after
 	return list
+}
+
+// missed is how many frames a second the box could not follow with, of a camera to be analysed at a rate (0: every
+// picture): those lost on their way to inference and, of the pictures that came too late to be decoded, as many as would have
+// been analysed.
+func missed(wanted, analysed, lost, late float64) float64 {
+	if wanted > 0 {
+		late = min(late, max(wanted-analysed-lost, 0))
+	}
+	return lost + late
 }
 
 // idleRate is what a camera still sends of which nothing is analysed. Where keyframes come at least as often, as with

@@ -66,3 +66,20 @@ func TestTimingsForgetWhatIsNeverCommitted(t *testing.T) {
 		t.Error("a frame nobody announced is known")
 	}
 }
+
+func TestOnlyWhatWouldHaveBeenAnalysedIsMissed(t *testing.T) {
+	for _, c := range []struct{ wanted, analysed, lost, late, want float64 }{
+		{5, 5, 0, 0, 0},
+		{5, 3, 2, 0, 2},
+		{5, 2.5, 0, 12, 2.5}, // of 12 coded pictures
+		{5, 5, 0, 3, 0},      // the pictures between
+		{5, 6, 0, 10, 0},
+		{5, 2, 2, 10, 3},
+		{0, 10, 1, 15, 16}, // every picture
+		{0.1, 0, 0, 25, 0.1},
+	} {
+		if got := missed(c.wanted, c.analysed, c.lost, c.late); got != c.want {
+			t.Errorf("missed(%v, %v, %v, %v) = %v, not %v", c.wanted, c.analysed, c.lost, c.late, got, c.want)
+		}
+	}
+}
