@@ -289,9 +289,13 @@ func (b *budget) Admit(was, c *vedettev1.Camera) error {
 		}
 	}
 	if load := b.pipe.Load(); len(load.Shed) > 0 {
-		return b.refusal(fmt.Sprintf("the box is overloaded: %d of its cameras are not analysed any more", len(load.Shed)), map[string]string{
-			"analysed_fps": fmt.Sprintf("%.1f", load.Analysed), "shed_cameras": strconv.Itoa(len(load.Shed)),
-		})
+		measured := map[string]string{
+			"cores": fmt.Sprintf("%.4g", costs.Cores), "limit": percent(capacity.Limit), "analysed_fps": fmt.Sprintf("%.1f", load.Analysed), "shed_cameras": strconv.Itoa(len(load.Shed)),
+		}
+		if unknown := costs.Unknown(append(beside, cam)); len(unknown) == 0 {
+			measured["used"], measured["wanted"] = percent(costs.Sum(beside).Most()), percent(costs.Of(cam).Most())
+		}
+		return b.refusal(fmt.Sprintf("the box is overloaded: it analyses %.1f frames a second, and %d of its cameras not at all any more", load.Analysed, len(load.Shed)), measured)
 	}
 	err := costs.Admit(cam, beside)
 	if e, ok := errors.AsType[*capacity.ExceededError](err); ok {
