@@ -442,6 +442,12 @@ func (c *cameraDump) Run(ctx context.Context, env *Env, g *grammar) (err error) 
 	if err != nil {
 		return plain(err)
 	}
+	var file *os.File
+	defer func() {
+		if file != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
 	var first bytes.Buffer
 	out := capture{to: &first}
 	for {
@@ -460,12 +466,10 @@ func (c *cameraDump) Run(ctx context.Context, env *Env, g *grammar) (err error) 
 		}
 		out.to = env.Stdout
 		if c.File != "-" {
-			f, err := os.OpenFile(c.File, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-			if err != nil {
+			if file, err = os.OpenFile(c.File, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, f.Close()) }()
-			out.to = f
+			out.to = file
 		}
 		if _, err := first.WriteTo(out.to); err != nil {
 			return err
