@@ -12,7 +12,7 @@ export function stateOf(c: Camera): { word: string; sentence: string; bad: 0 | 1
   if (!live.synced) return { word: "not known", sentence: "There is no connection to the appliance.", bad: 2 };
   const s = c.status ?? {};
   const word = words(s.state, "CAMERA_STATE_") || "unknown";
-  const sentence = [s.message ?? s.reason, s.analysisMessage].filter(Boolean).join(" ");
+  const sentence = [s.message ?? s.reason, s.analysisMessage].filter(Boolean).join("; ");
   if (word === "streaming") {
     const infer = live.system?.processes?.find((p) => p.name === "vedette-infer" && p.state !== "PROCESS_STATE_READY");
     if (!s.analysisReason && !infer) return { word: "live", sentence, bad: 0 };
