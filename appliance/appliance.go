@@ -96,6 +96,7 @@ type Appliance struct {
 	cameras *cameras.Registry
 	rules   *rulebook.Book
 	sinks   *sinks.Sinks
+	boxID   string
 	pipe    *pipeline.Pipeline
 	video   *video.Hub
 	vitals  *vitals.Recorder
@@ -181,6 +182,7 @@ func (a *Appliance) run(s *stages) error {
 	if err := a.cameras.Load(s.ctx); err != nil {
 		return err
 	}
+	a.boxID = secrets.ID()
 	if err := a.startRules(s, secrets); err != nil {
 		return err
 	}

@@ -1,8 +1,6 @@
 package appliance
 
 import (
-	"os"
-
 	"github.com/vedette/vedette/appliance/rulebook"
 	"github.com/vedette/vedette/appliance/secret"
 	"github.com/vedette/vedette/appliance/sinks"
@@ -14,11 +12,7 @@ func (a *Appliance) startRules(s *stages, secrets *secret.Box) error {
 	if err := a.rules.Load(s.ctx); err != nil {
 		return err
 	}
-	box := a.cfg.Follow.Box
-	if box == "" {
-		box, _ = os.Hostname() // without one, the box goes by the program's name
-	}
-	a.sinks = sinks.New(sinks.Config{Store: a.store, Secrets: secrets, Box: box, Logger: a.cfg.Logger})
+	a.sinks = sinks.New(sinks.Config{Store: a.store, Secrets: secrets, Box: a.boxName(), Logger: a.cfg.Logger})
 	if err := a.sinks.Load(s.ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package appliance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,12 +21,18 @@ type Following struct {
 	Source string
 	// Key is the file of the public key that states are signed with; empty: they need no signature.
 	Key string
-	// Hub is told how the box is, at HUB/boxes/BOX; empty: nobody is. HubToken is the file of the token it asks for.
+	// Hub is told how the box is, at HUB/boxes/ID; empty: nobody is. HubToken is the file of the token it asks for.
 	Hub, HubToken string
 	// Box is its name among others; empty: the host's name.
 	Box string
 	// Interval between looks; 0: 30 s.
 	Interval time.Duration
+}
+
+// boxName is what the box is called among others.
+func (a *Appliance) boxName() string {
+	host, _ := os.Hostname()
+	return cmp.Or(a.cfg.Follow.Box, host, "vedette")
 }
 
 // follow keeps the box in the state of another's choosing, as a client of its own API.
@@ -37,12 +44,7 @@ func (a *Appliance) follow(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	cfg := fleet.FollowConfig{
-		Source: f.Source, Dir: filepath.Join(a.cfg.DataDir, "fleet"), Conn: conn, Box: f.Box, Interval: f.Interval, Logger: a.cfg.Logger,
-	}
-	if cfg.Box == "" {
-		if cfg.Box, err = os.Hostname(); err != nil {
-			return fmt.Errorf("the host has no name: give one with --box: %w", err)
-		}
+		Source: f.Source, Dir: filepath.Join(a.cfg.DataDir, "fleet"), Conn: conn, ID: a.boxID, Box: a.boxName(), Interval: f.Interval, Logger: a.cfg.Logger,
 	}
 	if f.Key != "" {
 		if cfg.Key, err = fleet.ReadPublicKey(f.Key); err != nil {

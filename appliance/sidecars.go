@@ -122,7 +122,7 @@ func (l *lines) Write(p []byte) (int, error) {
 // system describes the box.
 func (a *Appliance) system() *vedettev1.System {
 	sys := &vedettev1.System{
-		Version: a.cfg.Version, StartTime: timestamppb.New(a.start), ServerTime: timestamppb.Now(), Demo: a.cfg.Demo, Sample: a.vitals.Latest(),
+		Version: a.cfg.Version, StartTime: timestamppb.New(a.start), ServerTime: timestamppb.Now(), Demo: a.cfg.Demo, Sample: a.vitals.Latest(), Box: a.boxName(), BoxId: a.boxID,
 		Processes: []*vedettev1.Process{
 			{Name: "vedette", State: vedettev1.ProcessState_PROCESS_STATE_READY, SinceTime: timestamppb.New(a.start)},
 			process("vedette-ingest", a.pipe.Ingest()), process("vedette-infer", a.pipe.Inference()),

@@ -197,10 +197,7 @@ func (s *Store) SetSinkCursor(ctx context.Context, sink string, seq int64) error
 		return err
 	}
 	err := s.change(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO sink_cursors (sink, seq, update_us) VALUES (?, ?, ?)
-			ON CONFLICT (sink) DO UPDATE SET seq = max(seq, excluded.seq), update_us = excluded.update_us`,
-			sink, seq, s.cfg.Now().UnixMicro())
-		return err
+		return setSinkCursor(ctx, tx, sink, seq, s.cfg.Now().UnixMicro())
 	})
 	if err != nil {
 		return fmt.Errorf("cursor of sink %q: %w", sink, err)
@@ -208,10 +205,21 @@ func (s *Store) SetSinkCursor(ctx context.Context, sink string, seq int64) error
 	return nil
 }
 
-// DeleteSinkCursor forgets a sink, so that retention no longer waits for it. Forgetting an unknown one is no error.
+func setSinkCursor(ctx context.Context, tx *sql.Tx, sink string, seq, now int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO sink_cursors (sink, seq, update_us) VALUES (?, ?, ?)
+		ON CONFLICT (sink) DO UPDATE SET seq = max(seq, excluded.seq), update_us = excluded.update_us`, sink, seq, now)
+	return err
+}
+
+// DeleteSinkCursor forgets a sink with its dead letters, so that retention no longer waits for it. Forgetting an unknown
+// one is no error.
 func (s *Store) DeleteSinkCursor(ctx context.Context, sink string) error {
 	return s.change(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM sink_cursors WHERE sink = ?", sink)
-		return err
+		for _, table := range []string{"sink_cursors", "dead_letters"} {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE sink = ?", sink); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

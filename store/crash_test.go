@@ -184,10 +184,10 @@ func TestKilledWhileWriting(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("kills_tried %d count", *kills)
-	t.Logf("rows_acknowledged %d count", rig.total)
-	t.Logf("rows_unacknowledged_but_kept %d count", rig.extra)
-	t.Logf("clips_acknowledged %d count", rig.filmed)
+	t.Logf("kills_tried %d count - ok", *kills)
+	t.Logf("rows_acknowledged %d count - ok", rig.total)
+	t.Logf("rows_unacknowledged_but_kept %d count - ok", rig.extra)
+	t.Logf("clips_acknowledged %d count - ok", rig.filmed)
 	t.Logf("rows_lost %d count 0 %s", rig.lost, map[bool]string{true: "over", false: "ok"}[t.Failed()])
 }
 
@@ -437,6 +437,6 @@ func TestKilledWhileMigrating(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("migrations_tried %d count", rounds)
+	t.Logf("migrations_tried %d count - ok", rounds)
 	t.Logf("migrations_interrupted %d count 1 %s", interrupted, map[bool]string{true: "ok", false: "over"}[interrupted > 0 || rounds == 0])
 }

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/v000N, a store as this version leaves it; once a release, and never again")
 
-const thisVersion = "v0003"
+const thisVersion = "v0004"
 
 // released is what is in every testdata/v000N.
 func released(id int64) (Batch, Resource) {
@@ -74,6 +74,11 @@ func TestEveryReleasedVersionOpens(t *testing.T) {
 			if r, err := s.GetRequest(t.Context(), []byte("request")); filepath.Base(version) >= "v0003" && (err != nil || r.Name != "cameras/door") {
 				t.Errorf("the request made %q: %v", r.Name, err)
 			}
+			letters, err := s.DeadLetters(t.Context(), "mqtt", 0, false, 10)
+			check(t, err)
+			if filepath.Base(version) >= "v0004" && (len(letters) != 1 || letters[0].Reason != "too large") {
+				t.Errorf("dead letters %v", letters)
+			}
 			audit, _, err := s.ListAudit(t.Context(), Query{})
 			check(t, err)
 			if len(audit) != 1 {
@@ -96,6 +101,7 @@ func writeReleased(t *testing.T, dir string) {
 	must[Token](t)(s.CreateToken(ctx, Token{Hash: []byte("hash"), User: "ann"}))
 	check(t, s.Audit(ctx, AuditEntry{Actor: "ann", Action: "CreateCamera", Resource: "cameras/door", Outcome: "OK"}))
 	check(t, s.SetSinkCursor(ctx, "mqtt", 3))
+	check(t, s.SetAside(ctx, DeadLetter{Sink: "mqtt", Seq: 3, Event: []byte("event"), Reason: "too large", Attempts: 5}))
 	check(t, s.KeepRequest(ctx, Request{ID: []byte("request"), Content: []byte("content"), Name: "cameras/door"}))
 	s.stop()
 	for _, name := range []string{lockFile, reserveFile, backupsDir} {

@@ -23,7 +23,7 @@ var migrations embed.FS
 // The kinds of file, and the versions of their schemas: the number of files in migrations/<kind>.
 const (
 	catalogueKind    = "catalogue"
-	catalogueVersion = 2
+	catalogueVersion = 3
 	catalogueFile    = "vedette.db"
 	dayKind          = "day"
 	dayVersion       = 2

@@ -43,7 +43,8 @@ type box struct {
 	tokens  map[api.Role]string
 	local   *grpc.ClientConn // an admin by its socket
 	tcp     *grpc.ClientConn
-	stop    func()
+	stop    func() // ends the API
+	off     func() // ends everything
 }
 
 // album gives one picture for every camera.
@@ -68,7 +69,11 @@ func (a album) Probe(context.Context, *vedettev1.Source) (*vedettev1.ProbeCamera
 
 func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 	t.Helper()
-	dir := t.TempDir()
+	return startIn(t, t.TempDir(), visitors, pictures)
+}
+
+func startIn(t *testing.T, dir string, visitors bool, pictures api.Pictures) *box {
+	t.Helper()
 	b := &box{t: t, tokens: map[api.Role]string{}, store: store.New(store.Config{Dir: dir, Window: 5 * time.Millisecond, Backlog: 4})}
 	ctx, cancel := context.WithCancel(context.Background())
 	storeCtx, cancelStore := context.WithCancel(context.Background())
@@ -84,6 +89,9 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 		t.Fatal(err)
 	}
 	b.cameras = cameras.New(cameras.Config{Store: b.store, Secrets: secrets})
+	if err := b.cameras.Load(ctx); err != nil {
+		t.Fatal(err)
+	}
 	for _, role := range []api.Role{api.Viewer, api.Operator, api.Admin} {
 		if b.tokens[role], err = api.NewToken(ctx, b.store, "someone", role); err != nil {
 			t.Fatal(err)
@@ -128,7 +136,7 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 		cancel()
 		wg.Wait()
 	})
-	t.Cleanup(func() {
+	b.off = sync.OnceFunc(func() {
 		b.stop()
 		_ = b.tcp.Close()
 		_ = b.local.Close()
@@ -136,6 +144,7 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 		cancelStore()
 		storeWG.Wait()
 	})
+	t.Cleanup(b.off)
 	return b
 }
 

@@ -51,7 +51,7 @@ func required(method string) Role {
 	switch {
 	case name == "ListTokens", name == "ListUsers", name == "ListAuditEntries", name == "ListBackups",
 		name == "ListFindings", name == "GetSupportBundle", // they tell of the machine
-		name == "GetSink", name == "ListSinks": // the headers of a webhook may hold keys
+		name == "GetSink", name == "ListSinks", name == "ListDeadLetters": // the headers of a webhook may hold keys
 		return Admin
 	case name == "WatchUnmaskedVideo":
 		return Operator

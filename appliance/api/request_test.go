@@ -105,6 +105,26 @@ func TestARequestSentAgainMakesNothingMore(t *testing.T) {
 	}
 }
 
+func TestARequestSentAgainAfterARestartMakesNothingMore(t *testing.T) {
+	dir := t.TempDir()
+	b := startIn(t, dir, false, album{})
+	request := &vedettev1.CreateCameraRequest{Camera: door(), RequestId: "7b1e-1"}
+	made, err := vedettev1.NewCameraServiceClient(b.local).CreateCamera(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.off()
+	cameras := vedettev1.NewCameraServiceClient(startIn(t, dir, false, album{}).local)
+	again, err := cameras.CreateCamera(t.Context(), request)
+	if err != nil || again.GetName() != made.GetName() || again.GetUid() != made.GetUid() || again.GetEtag() != made.GetEtag() {
+		t.Errorf("again %v, %v, want %v", again, err, made)
+	}
+	request.Camera.DisplayName = "another"
+	if _, err := cameras.CreateCamera(t.Context(), request); reason(err) != "REQUEST_ID_REUSED" {
+		t.Errorf("with another content: %v", err)
+	}
+}
+
 func TestDetectionsAreFoundByTheClockTheClientNames(t *testing.T) {
 	b := start(t, false, album{})
 	b.add("door")

@@ -137,7 +137,7 @@ type serving struct {
 	Follow         string        `env:"VEDETTE_FOLLOW" placeholder:"SOURCE" help:"Keep the box in the state of a file, or of oci://HOST/REPOSITORY:TAG."`
 	FollowKey      string        `type:"path" env:"VEDETTE_FOLLOW_KEY" placeholder:"FILE" help:"Public key (Ed25519) that such states must be signed with."`
 	FollowInterval time.Duration `default:"30s" env:"VEDETTE_FOLLOW_INTERVAL" help:"How often to look for a newer one (${default})."`
-	Hub            string        `env:"VEDETTE_HUB" placeholder:"URL" help:"Where to report how the box is: PUT URL/boxes/BOX."`
+	Hub            string        `env:"VEDETTE_HUB" placeholder:"URL" help:"Where to report how the box is: PUT URL/boxes/ID."`
 	HubToken       string        `type:"path" env:"VEDETTE_HUB_TOKEN" placeholder:"FILE" help:"File of the token the hub asks for."`
 	Box            string        `env:"VEDETTE_BOX" placeholder:"NAME" help:"Name of this box among others; the host's by default."`
 

@@ -23,6 +23,10 @@ type sinkCommands struct {
 	Update sinkUpdate `cmd:"" help:"Change a sink; its place among the events stays."`
 	Watch  sinkWatch  `cmd:"" help:"Print how the sinks deliver, again and again."`
 	Remove sinkRemove `cmd:"" aliases:"delete" help:"Send no more events there."`
+
+	Refused   sinkRefused   `cmd:"" aliases:"dead-letters" help:"List the events that a receiver refused for good."`
+	Redeliver sinkRedeliver `cmd:"" help:"Send such events again."`
+	Forget    sinkForget    `cmd:"" help:"Give such events up."`
 }
 
 // sinkTarget is where a sink sends to.
@@ -146,12 +150,12 @@ func (c *client) printSinks(env *Env, list ...*vedettev1.Sink) error {
 		}
 		return printJSON(env.Stdout, messages...)
 	}
-	rows := [][]string{{"SINK", "STATE", "DELIVERED", "FAILURES", "TO", "REASON"}}
+	rows := [][]string{{"SINK", "STATE", "DELIVERED", "FAILURES", "REFUSED", "TO", "REASON"}}
 	for _, s := range list {
 		st := s.GetStatus()
 		rows = append(rows, []string{
 			strings.TrimPrefix(s.GetName(), "sinks/"), strings.TrimPrefix(st.GetState().String(), "DELIVERY_STATE_"),
-			strconv.FormatInt(st.GetDelivered(), 10), strconv.FormatInt(st.GetFailures(), 10), target(s), st.GetMessage(),
+			strconv.FormatInt(st.GetDelivered(), 10), strconv.FormatInt(st.GetFailures(), 10), strconv.FormatInt(st.GetDeadLetters(), 10), target(s), st.GetMessage(),
 		})
 	}
 	return table(env.Stdout, rows...)
@@ -250,4 +254,71 @@ type sinkWatch struct {
 func (c *sinkWatch) Run(ctx context.Context, env *Env, g *grammar) error {
 	w := watching{Watch: c.Every}
 	return w.again(ctx, env, func() error { return (&sinkList{client: c.client}).Run(ctx, env, g) })
+}
+
+type sinkRefused struct {
+	client
+	ID    string `arg:"" complete:"sink" help:"Name of the sink."`
+	Limit int32  `default:"100" help:"How many at most; 0: all."`
+}
+
+// Run lists a sink's dead letters.
+func (c *sinkRefused) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		list, err := pages(c.Limit, 1000, func(size int32, token string) ([]*vedettev1.DeadLetter, string, error) {
+			r, err := vedettev1.NewSinkServiceClient(conn).ListDeadLetters(ctx, &vedettev1.ListDeadLettersRequest{Parent: "sinks/" + c.ID, PageSize: size, PageToken: token})
+			return r.GetDeadLetters(), r.GetNextPageToken(), err
+		})
+		if err != nil {
+			return err
+		}
+		return show(&c.client, env, []string{"EVENT", "CAMERA", "TYPE", "TIME", "ATTEMPTS", "REASON"}, list, func(l *vedettev1.DeadLetter) []string {
+			e := l.GetEvent()
+			return []string{
+				l.GetName()[strings.LastIndexByte(l.GetName(), '/')+1:], strings.TrimPrefix(e.GetCamera(), "cameras/"), e.GetType(), e.GetTime().AsTime().Format(time.RFC3339),
+				strconv.Itoa(int(l.GetAttempts())), l.GetReason(),
+			}
+		})
+	})
+}
+
+// sinkLetters are the dead letters that a command is about.
+type sinkLetters struct {
+	client
+	ID    string  `arg:"" complete:"sink" help:"Name of the sink."`
+	Event []int64 `arg:"" optional:"" help:"Numbers of the events, as sink refused lists them."`
+	All   bool    `help:"All of them."`
+}
+
+func (c *sinkLetters) names() (names []string) {
+	for _, seq := range c.Event {
+		names = append(names, fmt.Sprintf("sinks/%s/deadLetters/%d", c.ID, seq))
+	}
+	return names
+}
+
+type sinkRedeliver struct{ sinkLetters }
+
+// Run has dead letters sent again.
+func (c *sinkRedeliver) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		r, err := vedettev1.NewSinkServiceClient(conn).RedeliverDeadLetters(ctx, &vedettev1.RedeliverDeadLettersRequest{Parent: "sinks/" + c.ID, Names: c.names(), All: c.All})
+		if err == nil {
+			_, err = fmt.Fprintln(env.Stdout, "sent again:", r.GetCount())
+		}
+		return err
+	})
+}
+
+type sinkForget struct{ sinkLetters }
+
+// Run gives dead letters up.
+func (c *sinkForget) Run(ctx context.Context, env *Env, g *grammar) error {
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		r, err := vedettev1.NewSinkServiceClient(conn).DeleteDeadLetters(ctx, &vedettev1.DeleteDeadLettersRequest{Parent: "sinks/" + c.ID, Names: c.names(), All: c.All})
+		if err == nil {
+			_, err = fmt.Fprintln(env.Stdout, "given up:", r.GetCount())
+		}
+		return err
+	})
 }

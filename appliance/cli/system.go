@@ -28,7 +28,7 @@ func (c *systemCommand) Run(ctx context.Context, env *Env, g *grammar) error {
 			if c.Output == "json" {
 				return printJSON(env.Stdout, sys)
 			}
-			rows := [][]string{{"vedette " + sys.GetVersion(), "since " + clock(sys.GetStartTime())}}
+			rows := [][]string{{"vedette " + sys.GetVersion(), "since " + clock(sys.GetStartTime()), sys.GetBox(), sys.GetBoxId()}}
 			for _, p := range sys.GetProcesses() {
 				rows = append(rows, []string{p.GetName(), word(p.GetState(), "PROCESS_STATE_"), fmt.Sprintf("restarts %d", p.GetRestarts()), p.GetMessage()})
 			}

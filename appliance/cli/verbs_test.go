@@ -88,6 +88,15 @@ func TestSinksRulesAndAuditAreManagedFromTheCommandLine(t *testing.T) {
 	if _, err := run(t, at("sink", "update", "hub")...); err == nil || !strings.Contains(err.Error(), "nothing would change") {
 		t.Errorf("an empty update: %v", err)
 	}
+	if out := typed(t, at("sink", "refused", "hub")...); !strings.Contains(out, "REASON") {
+		t.Errorf("sink refused says %s", out)
+	}
+	if out := typed(t, at("sink", "redeliver", "hub", "--all")...) + typed(t, at("sink", "forget", "hub", "--all")...); !strings.Contains(out, "sent again: 0\ngiven up: 0") {
+		t.Errorf("sink redeliver and forget say %s", out)
+	}
+	if _, err := run(t, at("sink", "redeliver", "hub", "7")...); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("an event that was not refused: %v", err)
+	}
 	out := typed(t, at("audit", "--filter", `actor = "local" AND resource = "sinks/hub"`)...)
 	if strings.Count(out, "UpdateSink") != 2 || strings.Count(out, "CreateSink") != 1 {
 		t.Errorf("audit says %s", out)

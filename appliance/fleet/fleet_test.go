@@ -249,7 +249,7 @@ func TestABoxFollowsATag(t *testing.T) {
 	}
 	conn := &interfered{ClientConn: b.conn}
 	follower := func() *fleet.Follower {
-		f, err := fleet.Follow(fleet.FollowConfig{Source: tag, Key: public, Dir: dir, Conn: conn, Box: "gate-3", Report: h.take, Settle: 200 * time.Millisecond})
+		f, err := fleet.Follow(fleet.FollowConfig{Source: tag, Key: public, Dir: dir, Conn: conn, ID: "00ff", Box: "gate-3", Report: h.take, Settle: 200 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +264,7 @@ func TestABoxFollowsATag(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := h.last()
-	if first.Phase != fleet.Running || first.Applied == "" || first.Applied != first.Desired || first.Cameras != 2 || first.Version != "1.2.3" || first.Box != "gate-3" {
+	if first.Phase != fleet.Running || first.Applied == "" || first.Applied != first.Desired || first.Cameras != 2 || first.Version != "1.2.3" || first.Box != "gate-3" || first.ID != "00ff" {
 		t.Errorf("reported %s", first)
 	}
 

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -33,6 +34,7 @@ const (
 
 // Status is what a box tells of itself.
 type Status struct {
+	ID      string    `json:"id"` // no other box has it
 	Box     string    `json:"box"`
 	Time    time.Time `json:"time"`
 	Version string    `json:"version"`
@@ -57,8 +59,8 @@ type FollowConfig struct {
 	Dir string
 	// Conn is to the box's own API.
 	Conn grpc.ClientConnInterface
-	// Box is the name of this box.
-	Box string
+	// ID tells this box from every other; empty: its name does. Box is its name.
+	ID, Box string
 	// Report, when set, receives the status after every look and change.
 	Report func(ctx context.Context, s Status) error
 	// Interval between looks; 0: 30 s. Settle is how long cameras may take to come back after a change; 0: 60 s.
@@ -90,7 +92,7 @@ func Follow(cfg FollowConfig) (*Follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg, source: s, status: Status{Box: cfg.Box, Phase: Waiting}}
+	f := &Follower{cfg: cfg, source: s, status: Status{ID: cmp.Or(cfg.ID, cfg.Box), Box: cfg.Box, Phase: Waiting}}
 	if text, err := f.inPlace(); err == nil {
 		f.status.Applied = digestOf(text)
 	}

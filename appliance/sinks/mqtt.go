@@ -22,13 +22,17 @@ type mqtt struct {
 	password  string
 	tls       *tls.Config
 	client    *paho.Client
+	largest   uint32          // bytes the broker takes in a packet; 0: any
 	announced map[string]bool // configurations sent over this connection
 }
 
 const (
 	mqttKeepAlive   = 30 // seconds
 	mqttStopTimeout = time.Second
-	online, offline = "online", "offline"
+	// mqttOverhead is what a PUBLISH has besides topic and payload, at most.
+	mqttOverhead       = 10
+	mqttPacketTooLarge = 0x95 // mosquitto says so in a PUBACK, where MQTT 5 does not foresee it
+	online, offline    = "online", "offline"
 )
 
 func newMQTT(sink *vedettev1.Sink, password string) *mqtt {
@@ -56,7 +60,7 @@ func (m *mqtt) connect(ctx context.Context) error {
 	}
 	client := paho.NewClient(paho.ClientConfig{Conn: conn, PacketTimeout: 10 * time.Second})
 	user := m.target.GetUsername()
-	_, err = client.Connect(ctx, &paho.Connect{
+	answer, err := client.Connect(ctx, &paho.Connect{
 		ClientID: m.target.GetClientId(), KeepAlive: mqttKeepAlive, CleanStart: true,
 		Username: user, UsernameFlag: user != "", Password: []byte(m.password), PasswordFlag: m.password != "",
 		// When the box falls silent, the broker says so for it.
@@ -66,7 +70,10 @@ func (m *mqtt) connect(ctx context.Context) error {
 		_ = conn.Close()
 		return fmt.Errorf("log in at the MQTT broker: %w", err)
 	}
-	m.client, m.announced = client, map[string]bool{}
+	m.client, m.largest, m.announced = client, 0, map[string]bool{}
+	if p := answer.Properties; p != nil && p.MaximumPacketSize != nil {
+		m.largest = *p.MaximumPacketSize
+	}
 	if err := m.publish(ctx, m.statusTopic(), []byte(online), true); err != nil {
 		m.close() //nolint:contextcheck // the goodbye is said also when ctx has ended
 		return err
@@ -116,11 +123,26 @@ func (m *mqtt) close() {
 }
 
 func (m *mqtt) publish(ctx context.Context, topic string, payload []byte, retain bool) error {
-	_, err := m.client.Publish(ctx, &paho.Publish{Topic: topic, Payload: payload, QoS: 1, Retain: retain})
-	if err != nil {
-		return fmt.Errorf("publish to %s: %w", topic, err)
+	packet := &paho.Publish{Topic: topic, Payload: payload, QoS: 1, Retain: retain}
+	// Brokers hang up on a packet that is too large.
+	if size := mqttOverhead + len(topic) + len(payload); m.largest > 0 && uint64(size) > uint64(m.largest) {
+		return &refusedError{err: fmt.Errorf("publish to %s: %d bytes, and the broker takes %d", topic, size, m.largest), event: true}
 	}
-	return nil
+	answer, err := m.client.Publish(ctx, packet)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("publish to %s: %w", topic, err)
+	if answer == nil {
+		return err
+	}
+	switch answer.ReasonCode {
+	case packets.PubackTopicNameInvalid, mqttPacketTooLarge, packets.PubackPayloadFormatInvalid:
+		return &refusedError{err: err, event: true}
+	case packets.PubackQuotaExceeded:
+		return err
+	}
+	return &refusedError{err: err}
 }
 
 func (m *mqtt) deliver(ctx context.Context, events []*vedettev1.Event) (int, error) {
@@ -137,7 +159,7 @@ func (m *mqtt) deliver(ctx context.Context, events []*vedettev1.Event) (int, err
 		}
 		body, err := encode(e)
 		if err != nil {
-			return i, err
+			return i, &refusedError{err: err, event: true}
 		}
 		if m.target.GetHomeAssistant() {
 			if err := m.announce(ctx, e); err != nil {

@@ -18,6 +18,7 @@ import (
 type natsStream struct {
 	target *vedettev1.NatsTarget
 	uid    string
+	box    string // id
 	secret string
 	tls    *tls.Config // nil: as the address says
 	conn   *nats.Conn
@@ -27,10 +28,10 @@ type natsStream struct {
 
 const natsTimeout = 5 * time.Second
 
-func newNATS(sink *vedettev1.Sink, secret, box string) *natsStream {
+func newNATS(sink *vedettev1.Sink, secret string, box self) *natsStream {
 	t := sink.GetNats()
-	n := &natsStream{uid: sink.GetUid(), secret: secret, target: &vedettev1.NatsTarget{
-		Uri: t.GetUri(), Username: t.GetUsername(), SubjectPrefix: or(t.GetSubjectPrefix(), "vedette.events"), Stream: t.GetStream(), Box: or(t.GetBox(), box),
+	n := &natsStream{uid: sink.GetUid(), box: box.id, secret: secret, target: &vedettev1.NatsTarget{
+		Uri: t.GetUri(), Username: t.GetUsername(), SubjectPrefix: or(t.GetSubjectPrefix(), "vedette.events"), Stream: t.GetStream(), Box: or(t.GetBox(), box.name),
 	}}
 	if sink.GetCaPem() != "" {
 		n.tls = trust(sink.GetCaPem())
@@ -58,7 +59,7 @@ func (n *natsStream) connect(ctx context.Context) error {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	n.conn, n.gone = conn, gone
-	if n.stream, err = jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(batch)); err == nil {
+	if n.stream, err = jetstream.New(conn); err == nil {
 		err = n.ensureStream(ctx)
 	}
 	if err != nil {
@@ -91,39 +92,27 @@ func (n *natsStream) close() {
 	n.conn, n.stream, n.gone = nil, nil, nil
 }
 
-// deliver has the whole batch in flight at once; the server keeps the order of one connection.
+// deliver publishes without leaving a gap in the stream that is filled later.
 func (n *natsStream) deliver(ctx context.Context, events []*vedettev1.Event) (int, error) {
-	var acks []jetstream.PubAckFuture
-	var fault error
-	for _, e := range events {
-		body, err := encode(e)
-		if err == nil {
-			subject := strings.Join([]string{
-				n.target.GetSubjectPrefix(), level(n.target.GetBox()), level(strings.TrimPrefix(e.GetCamera(), "cameras/")), level(e.GetType()),
-			}, ".")
-			var ack jetstream.PubAckFuture
-			// A second delivery within the stream's window is recognised by its id.
-			ack, err = n.stream.PublishMsgAsync(&nats.Msg{Subject: subject, Data: body}, jetstream.WithMsgID(n.uid+"/"+e.GetName()))
-			acks = append(acks, ack)
-		}
-		if err != nil {
-			fault = fmt.Errorf("publish to NATS: %w", err)
-			break
-		}
+	return byCamera(ctx, events, n.publish)
+}
+
+func (n *natsStream) publish(ctx context.Context, e *vedettev1.Event) error {
+	body, err := encode(e)
+	if err != nil {
+		return &refusedError{err: err, event: true}
 	}
-	for i, ack := range acks {
-		if ack == nil {
-			return i, fault
-		}
-		select {
-		case <-ack.Ok():
-		case err := <-ack.Err():
-			return i, fmt.Errorf("publish to NATS: %w", err)
-		case <-n.gone:
-			return i, errLost
-		case <-ctx.Done():
-			return i, fmt.Errorf("publish to NATS: %w", ctx.Err())
-		}
+	subject := strings.Join([]string{
+		n.target.GetSubjectPrefix(), level(n.target.GetBox()), level(strings.TrimPrefix(e.GetCamera(), "cameras/")), level(e.GetType()),
+	}, ".")
+	// A second delivery within the stream's window is recognised by its id.
+	_, err = n.stream.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{"Vedette-Box": {n.box}}, Data: body}, jetstream.WithMsgID(n.uid+"/"+e.GetName()))
+	if err == nil {
+		return nil
 	}
-	return len(acks), fault
+	wrapped := fmt.Errorf("publish to NATS: %w", err)
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum) {
+		return &refusedError{err: wrapped, event: true}
+	}
+	return wrapped
 }

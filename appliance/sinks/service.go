@@ -89,12 +89,9 @@ func (s *Sinks) GetSink(_ context.Context, req *vedettev1.GetSinkRequest) (*vede
 
 // ListSinks implements vedettev1.SinkServiceServer.
 func (s *Sinks) ListSinks(_ context.Context, req *vedettev1.ListSinksRequest) (*vedettev1.ListSinksResponse, error) {
-	size := 50
-	switch n := req.GetPageSize(); {
-	case n < 0:
-		return nil, invalid("page_size", "%d is negative", n)
-	case n > 0:
-		size = min(int(n), 1000)
+	size, err := pageSize(req.GetPageSize())
+	if err != nil {
+		return nil, err
 	}
 	after := ""
 	if t := req.GetPageToken(); t != "" {
@@ -119,6 +116,16 @@ func (s *Sinks) ListSinks(_ context.Context, req *vedettev1.ListSinksRequest) (*
 		resp.Sinks = append(resp.Sinks, s.entries[name].view())
 	}
 	return resp, nil
+}
+
+func pageSize(n int32) (int, error) {
+	switch {
+	case n < 0:
+		return 0, invalid("page_size", "%d is negative", n)
+	case n == 0:
+		return 50, nil
+	}
+	return min(int(n), 1000), nil
 }
 
 // UpdateSink implements vedettev1.SinkServiceServer.
@@ -277,7 +284,7 @@ func (s *Sinks) fromResource(res *store.Resource) (*entry, error) {
 	}
 	sink.Name, sink.Uid, sink.Etag = prefix+res.Name, res.UID, res.Etag
 	sink.CreateTime, sink.UpdateTime = timestamppb.New(res.CreateTime), timestamppb.New(res.UpdateTime)
-	e := &entry{sink: sink, status: &status{}}
+	e := &entry{sink: sink, status: newStatus()}
 	if len(res.Secret) == 0 {
 		return e, nil
 	}

@@ -2,8 +2,8 @@
 // the SinkService, and it delivers.
 //
 // The store's events are the queue. Every sink has a cursor over them that moves when the receiver has acknowledged, so
-// that each event is delivered at least once and in the order of its commit, whatever fails meanwhile; nothing waits
-// for a sink but its own events.
+// that each event is delivered at least once and those of a camera in the order of their commit, whatever fails
+// meanwhile; nothing waits for a sink but its own events. What the receiver refuses for good becomes a dead letter.
 package sinks
 
 import (
@@ -66,6 +66,9 @@ type running struct {
 	done   chan struct{}
 }
 
+// self is the box as receivers know it.
+type self struct{ id, name string }
+
 // New returns an empty list of sinks.
 func New(cfg Config) *Sinks {
 	if cfg.Box == "" {
@@ -98,9 +101,15 @@ func (s *Sinks) Load(ctx context.Context) error {
 			if err != nil {
 				s.cfg.Logger.Error("sink cannot be loaded as it was saved", slog.String("sink", page[i].Name), slog.Any("err", err))
 			}
-			if e != nil {
-				s.put(e)
+			if e == nil {
+				continue
 			}
+			n, err := s.cfg.Store.CountDeadLetters(ctx, id(e.sink))
+			if err != nil {
+				return fmt.Errorf("load the sinks: %w", err)
+			}
+			e.status.dead(n)
+			s.put(e)
 		}
 		if token = next; token == "" {
 			return nil
@@ -146,7 +155,7 @@ func (s *Sinks) reconcile(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		r := &running{etag: e.sink.GetEtag(), cancel: cancel, done: make(chan struct{})}
 		d := &delivery{
-			cfg: &s.cfg, id: id(e.sink), sink: e.sink, status: e.status, carrier: newCarrier(e.sink, e.secret, s.cfg.Box),
+			cfg: &s.cfg, id: id(e.sink), sink: e.sink, status: e.status, carrier: newCarrier(e.sink, e.secret, self{s.cfg.Secrets.ID(), s.cfg.Box}),
 			logger: s.cfg.Logger.With(slog.String("sink", id(e.sink))),
 		}
 		s.mu.Lock()

@@ -44,16 +44,16 @@ func (f *faults) add(field, format string, args ...any) {
 func matches(pattern, s string) bool { return regexp.MustCompile(pattern).MatchString(s) }
 
 // newCarrier makes the carrier of a sink that was validated.
-func newCarrier(sink *vedettev1.Sink, secret, box string) carrier {
+func newCarrier(sink *vedettev1.Sink, secret string, box self) carrier {
 	switch sink.GetTarget().(type) {
 	case *vedettev1.Sink_Mqtt:
 		return newMQTT(sink, secret)
 	case *vedettev1.Sink_Webhook:
-		return newWebhook(sink, secret)
+		return newWebhook(sink, secret, box)
 	case *vedettev1.Sink_Nats:
 		return newNATS(sink, secret, box)
 	case *vedettev1.Sink_Kafka:
-		return newKafka(sink, secret)
+		return newKafka(sink, secret, box)
 	}
 	return nowhere{}
 }
@@ -167,7 +167,7 @@ func (f *faults) webhook(t *vedettev1.WebhookTarget) {
 			f.add("sink.webhook.headers", "%q: names of letters, digits and -, values of printable ASCII", k)
 		}
 		switch textproto.CanonicalMIMEHeaderKey(k) {
-		case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Vedette-Signature":
+		case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Vedette-Signature", "Vedette-Box", "Vedette-Box-Name":
 			f.add("sink.webhook.headers", "%q is set by the box", k)
 		}
 	}

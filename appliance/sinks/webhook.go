@@ -22,6 +22,7 @@ import (
 // webhook posts events to an HTTP address.
 type webhook struct {
 	target *vedettev1.WebhookTarget
+	box    self
 	key    string
 	client *http.Client
 	form   *template.Template // nil: batches of JSON
@@ -33,9 +34,9 @@ const (
 	maxTemplated   = 256 << 10 // bytes of a body
 )
 
-func newWebhook(sink *vedettev1.Sink, key string) *webhook {
+func newWebhook(sink *vedettev1.Sink, key string, box self) *webhook {
 	t := sink.GetWebhook()
-	w := &webhook{target: t, key: key, client: &http.Client{
+	w := &webhook{target: t, box: box, key: key, client: &http.Client{
 		Timeout:   webhookTimeout,
 		Transport: &http.Transport{MaxIdleConns: 1, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true, TLSClientConfig: trust(sink.GetCaPem())},
 		// A signed request goes where the operator said, and nowhere else.
@@ -59,7 +60,7 @@ func (w *webhook) deliver(ctx context.Context, events []*vedettev1.Event) (done 
 		}
 		body, err := w.body(events[done : done+n])
 		if err != nil {
-			return done, err
+			return done, &refusedError{err: err, event: true}
 		}
 		if err := w.post(ctx, body); err != nil {
 			return done, err
@@ -97,6 +98,8 @@ func (w *webhook) post(ctx context.Context, body []byte) error {
 	for k, v := range w.target.GetHeaders() {
 		req.Header.Set(k, v)
 	}
+	req.Header.Set("Vedette-Box", w.box.id)
+	req.Header.Set("Vedette-Box-Name", w.box.name)
 	if w.key != "" {
 		req.Header.Set("Vedette-Signature", sign(w.key, time.Now(), body))
 	}
@@ -114,6 +117,15 @@ func (w *webhook) post(ctx context.Context, body []byte) error {
 		return nil
 	}
 	err = fmt.Errorf("the webhook answered %s", resp.Status)
+	switch code := resp.StatusCode; code {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired, // the operator's to mend
+		http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout: // a matter of time
+	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusMisdirectedRequest, http.StatusUpgradeRequired:
+		err = &refusedError{err: err} // the address, or the event: who knows
+	default:
+		err = &refusedError{err: err, event: code/100 == 4}
+	}
 	if s, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil && s > 0 {
 		return &laterError{err: err, after: time.Duration(s) * time.Second}
 	}

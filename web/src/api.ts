@@ -155,7 +155,7 @@ export interface Sink {
   cameras?: string[];
   secretSet?: boolean;
   disabled?: boolean;
-  status?: { state?: string; message?: string; delivered?: string; failures?: string; oldestWaitingTime?: string; nextAttemptTime?: string };
+  status?: { state?: string; message?: string; delivered?: string; failures?: string; deadLetters?: string; oldestWaitingTime?: string; nextAttemptTime?: string };
 }
 
 /** How long frames took, stage by stage. */

@@ -47,7 +47,7 @@ function state(s: Sink): HTMLElement {
   const word = s.disabled ? "paused" : words(t.state, "DELIVERY_STATE_");
   const next = word === "backoff" && t.nextAttemptTime ? `next attempt in ${span(millis(t.nextAttemptTime) - live.now())}` : "";
   return el("td", {}, el("span", { class: `badge bad${word === "backoff" ? 2 : word === "paused" ? 1 : 0}` }, { idle: "all delivered", backoff: "does not get through" }[word] ?? word),
-    t.message || next ? el("small", { class: "why" }, [t.message, next].filter(Boolean).join("; ")) : null);
+    Number(t.deadLetters ?? 0) ? el("small", { class: "why" }, `${t.deadLetters} refused for good and set aside`) : null, t.message || next ? el("small", { class: "why" }, [t.message, next].filter(Boolean).join("; ")) : null);
 }
 
 export function sinksPart(): { root: HTMLElement; close: () => void } {
@@ -118,7 +118,8 @@ export function sinksPart(): { root: HTMLElement; close: () => void } {
       const only = [...(s.types ?? []).map((t) => t.replaceAll("_", " ")), ...(s.cameras ?? []).map(lastPart)].join(", ");
       return el("tr", { "data-sink": id }, el("td", {}, s.displayName || id, el("small", { class: "why" }, kinds[kindOf(s)].label)), el("td", { class: "address" }, address(s), only ? el("small", { class: "why" }, `only ${only}`) : null), state(s),
         el("td", {}, s.status?.delivered ?? "0"), el("td", { class: Number(s.status?.failures ?? 0) ? "warn" : "" }, s.status?.failures ?? "0"), el("td", { class: "time" }, s.status?.oldestWaitingTime ? clockTime(millis(s.status.oldestWaitingTime)) : "–"),
-        el("td", { class: "buttons" }, el("button", { onclick: () => form(s), "aria-label": `Change ${id}` }, "Change"),
+        el("td", { class: "buttons" }, Number(s.status?.deadLetters ?? 0) ? el("button", { onclick: () => void act(ask("POST", `/v1/${s.name}/deadLetters:redeliver`, { all: true }), `${id}: what was refused is sent again`), "aria-label": `Send again ${id}` }, "Send again") : null,
+          el("button", { onclick: () => form(s), "aria-label": `Change ${id}` }, "Change"),
           el("button", { onclick: () => void act(ask("PATCH", `/v1/${s.name}?updateMask=disabled`, { name: s.name, disabled: !s.disabled }), `${id}: ${s.disabled ? "goes on where it stopped" : "paused; events wait"}`), "aria-label": `${s.disabled ? "Resume" : "Pause"} ${id}` }, s.disabled ? "Resume" : "Pause"),
           el("button", { onclick: () => remove(s), "aria-label": `Remove ${id}` }, "Remove")));
     }) : [nothing(7, "Events go nowhere yet but into this box. Add a sink, and MQTT, a webhook, NATS or Kafka receives them.")]));

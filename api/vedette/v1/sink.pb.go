@@ -416,7 +416,8 @@ func (x *MqttTarget) GetOnvif() bool {
 }
 
 // WebhookTarget is an HTTP address events are posted to. With a secret, each request carries
-// Vedette-Signature: t=UNIX SECONDS,v1=HEX, the HMAC-SHA256 of "UNIX SECONDS.BODY".
+// Vedette-Signature: t=UNIX SECONDS,v1=HEX, the HMAC-SHA256 of "UNIX SECONDS.BODY". Vedette-Box is the box's id and
+// Vedette-Box-Name its name.
 type WebhookTarget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// http:// or https:// without user or password in it.
@@ -490,7 +491,8 @@ func (x *WebhookTarget) GetContentType() string {
 	return ""
 }
 
-// NatsTarget is a NATS server with JetStream. Events go to {subject_prefix}.{box}.{camera}.{type}.
+// NatsTarget is a NATS server with JetStream. Events go to {subject_prefix}.{box}.{camera}.{type}, with the box's id, which
+// no other box has, in the header Vedette-Box.
 type NatsTarget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// nats:// or tls:// without user or password in it; several servers of one cluster separated by commas.
@@ -572,7 +574,8 @@ func (x *NatsTarget) GetBox() string {
 	return ""
 }
 
-// KafkaTarget is a Kafka cluster. The key of a record is its camera.
+// KafkaTarget is a Kafka cluster. The key of a record is its camera; its headers are type, name, box (the box's id) and
+// box-name.
 type KafkaTarget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// host:port
@@ -658,8 +661,10 @@ type DeliveryStatus struct {
 	// Time of the oldest event that is known to wait.
 	OldestWaitingTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=oldest_waiting_time,json=oldestWaitingTime,proto3" json:"oldest_waiting_time,omitempty"`
 	NextAttemptTime   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next_attempt_time,json=nextAttemptTime,proto3" json:"next_attempt_time,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Events that are set aside because the receiver refused them for good.
+	DeadLetters   int64 `protobuf:"varint,9,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeliveryStatus) Reset() {
@@ -746,6 +751,13 @@ func (x *DeliveryStatus) GetNextAttemptTime() *timestamppb.Timestamp {
 		return x.NextAttemptTime
 	}
 	return nil
+}
+
+func (x *DeliveryStatus) GetDeadLetters() int64 {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return 0
 }
 
 type CreateSinkRequest struct {
@@ -1141,12 +1153,434 @@ func (*DeleteSinkResponse) Descriptor() ([]byte, []int) {
 	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{12}
 }
 
+// A DeadLetter is an event that the receiver of a sink refused for good. A sink has up to 10 000; with more, delivery
+// waits.
+type DeadLetter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sinks/{sink}/deadLetters/{number of the event}.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The event as it was when it was set aside; its pictures may be gone.
+	Event *Event `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	// What the receiver said last.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How often it was refused.
+	Attempts     int32                  `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	SetAsideTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=set_aside_time,json=setAsideTime,proto3" json:"set_aside_time,omitempty"`
+	// It waits to be sent again.
+	Redelivering  bool `protobuf:"varint,6,opt,name=redelivering,proto3" json:"redelivering,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetter) Reset() {
+	*x = DeadLetter{}
+	mi := &file_vedette_v1_sink_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetter) ProtoMessage() {}
+
+func (x *DeadLetter) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_sink_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
+func (*DeadLetter) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DeadLetter) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetEvent() *Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetSetAsideTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SetAsideTime
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetRedelivering() bool {
+	if x != nil {
+		return x.Redelivering
+	}
+	return false
+}
+
+type ListDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sinks/{sink}
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Up to 1000; 0: 50.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersRequest) Reset() {
+	*x = ListDeadLettersRequest{}
+	mi := &file_vedette_v1_sink_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersRequest) ProtoMessage() {}
+
+func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_sink_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListDeadLettersRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListDeadLettersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListDeadLettersResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	DeadLetters []*DeadLetter          `protobuf:"bytes,1,rep,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersResponse) Reset() {
+	*x = ListDeadLettersResponse{}
+	mi := &file_vedette_v1_sink_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersResponse) ProtoMessage() {}
+
+func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_sink_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return nil
+}
+
+func (x *ListDeadLettersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RedeliverDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sinks/{sink}
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Names of dead letters of that sink, up to 1000; or
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// all of them.
+	All           bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedeliverDeadLettersRequest) Reset() {
+	*x = RedeliverDeadLettersRequest{}
+	mi := &file_vedette_v1_sink_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedeliverDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedeliverDeadLettersRequest) ProtoMessage() {}
+
+func (x *RedeliverDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_sink_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedeliverDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*RedeliverDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RedeliverDeadLettersRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *RedeliverDeadLettersRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *RedeliverDeadLettersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+type RedeliverDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many are sent again.
+	Count         int32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedeliverDeadLettersResponse) Reset() {
+	*x = RedeliverDeadLettersResponse{}
+	mi := &file_vedette_v1_sink_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedeliverDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedeliverDeadLettersResponse) ProtoMessage() {}
+
+func (x *RedeliverDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_sink_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedeliverDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*RedeliverDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RedeliverDeadLettersResponse) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type DeleteDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// sinks/{sink}
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Names of dead letters of that sink, up to 1000; or
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// all of them.
+	All           bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteDeadLettersRequest) Reset() {
+	*x = DeleteDeadLettersRequest{}
+	mi := &file_vedette_v1_sink_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteDeadLettersRequest) ProtoMessage() {}
+
+func (x *DeleteDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_sink_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*DeleteDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DeleteDeadLettersRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *DeleteDeadLettersRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *DeleteDeadLettersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+type DeleteDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many were given up.
+	Count         int32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteDeadLettersResponse) Reset() {
+	*x = DeleteDeadLettersResponse{}
+	mi := &file_vedette_v1_sink_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteDeadLettersResponse) ProtoMessage() {}
+
+func (x *DeleteDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_sink_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*DeleteDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_sink_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DeleteDeadLettersResponse) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 var File_vedette_v1_sink_proto protoreflect.FileDescriptor
 
 const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\n" +
 	"\x15vedette/v1/sink.proto\x12\n" +
-	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x05\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16vedette/v1/event.proto\"\x9c\x05\n" +
 	"\x04Sink\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x15\n" +
 	"\x03uid\x18\x02 \x01(\tB\x03\xe0A\x03R\x03uid\x12\x12\n" +
@@ -1198,7 +1632,7 @@ const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\abrokers\x18\x01 \x03(\tB\x03\xe0A\x02R\abrokers\x12\x19\n" +
 	"\x05topic\x18\x02 \x01(\tB\x03\xe0A\x02R\x05topic\x12\x1a\n" +
 	"\busername\x18\x03 \x01(\tR\busername\x12\x10\n" +
-	"\x03tls\x18\x04 \x01(\bR\x03tls\"\x98\x03\n" +
+	"\x03tls\x18\x04 \x01(\bR\x03tls\"\xbb\x03\n" +
 	"\x0eDeliveryStatus\x12/\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x19.vedette.v1.DeliveryStateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12#\n" +
@@ -1207,7 +1641,8 @@ const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\bfailures\x18\x05 \x01(\x03R\bfailures\x12H\n" +
 	"\x12last_delivery_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x10lastDeliveryTime\x12J\n" +
 	"\x13oldest_waiting_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x11oldestWaitingTime\x12F\n" +
-	"\x11next_attempt_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x0fnextAttemptTime\"\xc2\x01\n" +
+	"\x11next_attempt_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x0fnextAttemptTime\x12!\n" +
+	"\fdead_letters\x18\t \x01(\x03R\vdeadLetters\"\xc2\x01\n" +
 	"\x11CreateSinkRequest\x12)\n" +
 	"\x04sink\x18\x01 \x01(\v2\x10.vedette.v1.SinkB\x03\xe0A\x02R\x04sink\x12\x17\n" +
 	"\asink_id\x18\x02 \x01(\tR\x06sinkId\x12#\n" +
@@ -1233,13 +1668,41 @@ const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12#\n" +
 	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"\x14\n" +
-	"\x12DeleteSinkResponse*\xa0\x01\n" +
+	"\x12DeleteSinkResponse\"\xe8\x01\n" +
+	"\n" +
+	"DeadLetter\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12'\n" +
+	"\x05event\x18\x02 \x01(\v2\x11.vedette.v1.EventR\x05event\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\battempts\x18\x04 \x01(\x05R\battempts\x12@\n" +
+	"\x0eset_aside_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\fsetAsideTime\x12\"\n" +
+	"\fredelivering\x18\x06 \x01(\bR\fredelivering\"q\n" +
+	"\x16ListDeadLettersRequest\x12\x1b\n" +
+	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"|\n" +
+	"\x17ListDeadLettersResponse\x129\n" +
+	"\fdead_letters\x18\x01 \x03(\v2\x16.vedette.v1.DeadLetterR\vdeadLetters\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"b\n" +
+	"\x1bRedeliverDeadLettersRequest\x12\x1b\n" +
+	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12\x10\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\"4\n" +
+	"\x1cRedeliverDeadLettersResponse\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x05R\x05count\"_\n" +
+	"\x18DeleteDeadLettersRequest\x12\x1b\n" +
+	"\x06parent\x18\x01 \x01(\tB\x03\xe0A\x02R\x06parent\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12\x10\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\"1\n" +
+	"\x19DeleteDeadLettersResponse\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x05R\x05count*\xa0\x01\n" +
 	"\rDeliveryState\x12\x1e\n" +
 	"\x1aDELIVERY_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13DELIVERY_STATE_IDLE\x10\x01\x12\x1d\n" +
 	"\x19DELIVERY_STATE_DELIVERING\x10\x02\x12\x1a\n" +
 	"\x16DELIVERY_STATE_BACKOFF\x10\x03\x12\x1b\n" +
-	"\x17DELIVERY_STATE_DISABLED\x10\x042\xe6\x03\n" +
+	"\x17DELIVERY_STATE_DISABLED\x10\x042\xa7\a\n" +
 	"\vSinkService\x12V\n" +
 	"\n" +
 	"CreateSink\x12\x1d.vedette.v1.CreateSinkRequest\x1a\x10.vedette.v1.Sink\"\x17\x82\xd3\xe4\x93\x02\x11:\x04sink\"\t/v1/sinks\x12S\n" +
@@ -1248,7 +1711,10 @@ const file_vedette_v1_sink_proto_rawDesc = "" +
 	"\n" +
 	"UpdateSink\x12\x1d.vedette.v1.UpdateSinkRequest\x1a\x10.vedette.v1.Sink\"%\x82\xd3\xe4\x93\x02\x1f:\x04sink2\x17/v1/{sink.name=sinks/*}\x12g\n" +
 	"\n" +
-	"DeleteSink\x12\x1d.vedette.v1.DeleteSinkRequest\x1a\x1e.vedette.v1.DeleteSinkResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/{name=sinks/*}B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
+	"DeleteSink\x12\x1d.vedette.v1.DeleteSinkRequest\x1a\x1e.vedette.v1.DeleteSinkResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/{name=sinks/*}\x12\x84\x01\n" +
+	"\x0fListDeadLetters\x12\".vedette.v1.ListDeadLettersRequest\x1a#.vedette.v1.ListDeadLettersResponse\"(\x82\xd3\xe4\x93\x02\"\x12 /v1/{parent=sinks/*}/deadLetters\x12\xa0\x01\n" +
+	"\x14RedeliverDeadLetters\x12'.vedette.v1.RedeliverDeadLettersRequest\x1a(.vedette.v1.RedeliverDeadLettersResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/{parent=sinks/*}/deadLetters:redeliver\x12\x94\x01\n" +
+	"\x11DeleteDeadLetters\x12$.vedette.v1.DeleteDeadLettersRequest\x1a%.vedette.v1.DeleteDeadLettersResponse\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/{parent=sinks/*}/deadLetters:deleteB5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
 	file_vedette_v1_sink_proto_rawDescOnce sync.Once
@@ -1263,58 +1729,75 @@ func file_vedette_v1_sink_proto_rawDescGZIP() []byte {
 }
 
 var file_vedette_v1_sink_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vedette_v1_sink_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_vedette_v1_sink_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_vedette_v1_sink_proto_goTypes = []any{
-	(DeliveryState)(0),            // 0: vedette.v1.DeliveryState
-	(*Sink)(nil),                  // 1: vedette.v1.Sink
-	(*MqttTarget)(nil),            // 2: vedette.v1.MqttTarget
-	(*WebhookTarget)(nil),         // 3: vedette.v1.WebhookTarget
-	(*NatsTarget)(nil),            // 4: vedette.v1.NatsTarget
-	(*KafkaTarget)(nil),           // 5: vedette.v1.KafkaTarget
-	(*DeliveryStatus)(nil),        // 6: vedette.v1.DeliveryStatus
-	(*CreateSinkRequest)(nil),     // 7: vedette.v1.CreateSinkRequest
-	(*GetSinkRequest)(nil),        // 8: vedette.v1.GetSinkRequest
-	(*ListSinksRequest)(nil),      // 9: vedette.v1.ListSinksRequest
-	(*ListSinksResponse)(nil),     // 10: vedette.v1.ListSinksResponse
-	(*UpdateSinkRequest)(nil),     // 11: vedette.v1.UpdateSinkRequest
-	(*DeleteSinkRequest)(nil),     // 12: vedette.v1.DeleteSinkRequest
-	(*DeleteSinkResponse)(nil),    // 13: vedette.v1.DeleteSinkResponse
-	nil,                           // 14: vedette.v1.WebhookTarget.HeadersEntry
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil), // 16: google.protobuf.FieldMask
+	(DeliveryState)(0),                   // 0: vedette.v1.DeliveryState
+	(*Sink)(nil),                         // 1: vedette.v1.Sink
+	(*MqttTarget)(nil),                   // 2: vedette.v1.MqttTarget
+	(*WebhookTarget)(nil),                // 3: vedette.v1.WebhookTarget
+	(*NatsTarget)(nil),                   // 4: vedette.v1.NatsTarget
+	(*KafkaTarget)(nil),                  // 5: vedette.v1.KafkaTarget
+	(*DeliveryStatus)(nil),               // 6: vedette.v1.DeliveryStatus
+	(*CreateSinkRequest)(nil),            // 7: vedette.v1.CreateSinkRequest
+	(*GetSinkRequest)(nil),               // 8: vedette.v1.GetSinkRequest
+	(*ListSinksRequest)(nil),             // 9: vedette.v1.ListSinksRequest
+	(*ListSinksResponse)(nil),            // 10: vedette.v1.ListSinksResponse
+	(*UpdateSinkRequest)(nil),            // 11: vedette.v1.UpdateSinkRequest
+	(*DeleteSinkRequest)(nil),            // 12: vedette.v1.DeleteSinkRequest
+	(*DeleteSinkResponse)(nil),           // 13: vedette.v1.DeleteSinkResponse
+	(*DeadLetter)(nil),                   // 14: vedette.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),       // 15: vedette.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),      // 16: vedette.v1.ListDeadLettersResponse
+	(*RedeliverDeadLettersRequest)(nil),  // 17: vedette.v1.RedeliverDeadLettersRequest
+	(*RedeliverDeadLettersResponse)(nil), // 18: vedette.v1.RedeliverDeadLettersResponse
+	(*DeleteDeadLettersRequest)(nil),     // 19: vedette.v1.DeleteDeadLettersRequest
+	(*DeleteDeadLettersResponse)(nil),    // 20: vedette.v1.DeleteDeadLettersResponse
+	nil,                                  // 21: vedette.v1.WebhookTarget.HeadersEntry
+	(*timestamppb.Timestamp)(nil),        // 22: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),        // 23: google.protobuf.FieldMask
+	(*Event)(nil),                        // 24: vedette.v1.Event
 }
 var file_vedette_v1_sink_proto_depIdxs = []int32{
 	2,  // 0: vedette.v1.Sink.mqtt:type_name -> vedette.v1.MqttTarget
 	3,  // 1: vedette.v1.Sink.webhook:type_name -> vedette.v1.WebhookTarget
 	4,  // 2: vedette.v1.Sink.nats:type_name -> vedette.v1.NatsTarget
 	5,  // 3: vedette.v1.Sink.kafka:type_name -> vedette.v1.KafkaTarget
-	15, // 4: vedette.v1.Sink.create_time:type_name -> google.protobuf.Timestamp
-	15, // 5: vedette.v1.Sink.update_time:type_name -> google.protobuf.Timestamp
+	22, // 4: vedette.v1.Sink.create_time:type_name -> google.protobuf.Timestamp
+	22, // 5: vedette.v1.Sink.update_time:type_name -> google.protobuf.Timestamp
 	6,  // 6: vedette.v1.Sink.status:type_name -> vedette.v1.DeliveryStatus
-	14, // 7: vedette.v1.WebhookTarget.headers:type_name -> vedette.v1.WebhookTarget.HeadersEntry
+	21, // 7: vedette.v1.WebhookTarget.headers:type_name -> vedette.v1.WebhookTarget.HeadersEntry
 	0,  // 8: vedette.v1.DeliveryStatus.state:type_name -> vedette.v1.DeliveryState
-	15, // 9: vedette.v1.DeliveryStatus.last_delivery_time:type_name -> google.protobuf.Timestamp
-	15, // 10: vedette.v1.DeliveryStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
-	15, // 11: vedette.v1.DeliveryStatus.next_attempt_time:type_name -> google.protobuf.Timestamp
+	22, // 9: vedette.v1.DeliveryStatus.last_delivery_time:type_name -> google.protobuf.Timestamp
+	22, // 10: vedette.v1.DeliveryStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
+	22, // 11: vedette.v1.DeliveryStatus.next_attempt_time:type_name -> google.protobuf.Timestamp
 	1,  // 12: vedette.v1.CreateSinkRequest.sink:type_name -> vedette.v1.Sink
 	1,  // 13: vedette.v1.ListSinksResponse.sinks:type_name -> vedette.v1.Sink
 	1,  // 14: vedette.v1.UpdateSinkRequest.sink:type_name -> vedette.v1.Sink
-	16, // 15: vedette.v1.UpdateSinkRequest.update_mask:type_name -> google.protobuf.FieldMask
-	7,  // 16: vedette.v1.SinkService.CreateSink:input_type -> vedette.v1.CreateSinkRequest
-	8,  // 17: vedette.v1.SinkService.GetSink:input_type -> vedette.v1.GetSinkRequest
-	9,  // 18: vedette.v1.SinkService.ListSinks:input_type -> vedette.v1.ListSinksRequest
-	11, // 19: vedette.v1.SinkService.UpdateSink:input_type -> vedette.v1.UpdateSinkRequest
-	12, // 20: vedette.v1.SinkService.DeleteSink:input_type -> vedette.v1.DeleteSinkRequest
-	1,  // 21: vedette.v1.SinkService.CreateSink:output_type -> vedette.v1.Sink
-	1,  // 22: vedette.v1.SinkService.GetSink:output_type -> vedette.v1.Sink
-	10, // 23: vedette.v1.SinkService.ListSinks:output_type -> vedette.v1.ListSinksResponse
-	1,  // 24: vedette.v1.SinkService.UpdateSink:output_type -> vedette.v1.Sink
-	13, // 25: vedette.v1.SinkService.DeleteSink:output_type -> vedette.v1.DeleteSinkResponse
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	23, // 15: vedette.v1.UpdateSinkRequest.update_mask:type_name -> google.protobuf.FieldMask
+	24, // 16: vedette.v1.DeadLetter.event:type_name -> vedette.v1.Event
+	22, // 17: vedette.v1.DeadLetter.set_aside_time:type_name -> google.protobuf.Timestamp
+	14, // 18: vedette.v1.ListDeadLettersResponse.dead_letters:type_name -> vedette.v1.DeadLetter
+	7,  // 19: vedette.v1.SinkService.CreateSink:input_type -> vedette.v1.CreateSinkRequest
+	8,  // 20: vedette.v1.SinkService.GetSink:input_type -> vedette.v1.GetSinkRequest
+	9,  // 21: vedette.v1.SinkService.ListSinks:input_type -> vedette.v1.ListSinksRequest
+	11, // 22: vedette.v1.SinkService.UpdateSink:input_type -> vedette.v1.UpdateSinkRequest
+	12, // 23: vedette.v1.SinkService.DeleteSink:input_type -> vedette.v1.DeleteSinkRequest
+	15, // 24: vedette.v1.SinkService.ListDeadLetters:input_type -> vedette.v1.ListDeadLettersRequest
+	17, // 25: vedette.v1.SinkService.RedeliverDeadLetters:input_type -> vedette.v1.RedeliverDeadLettersRequest
+	19, // 26: vedette.v1.SinkService.DeleteDeadLetters:input_type -> vedette.v1.DeleteDeadLettersRequest
+	1,  // 27: vedette.v1.SinkService.CreateSink:output_type -> vedette.v1.Sink
+	1,  // 28: vedette.v1.SinkService.GetSink:output_type -> vedette.v1.Sink
+	10, // 29: vedette.v1.SinkService.ListSinks:output_type -> vedette.v1.ListSinksResponse
+	1,  // 30: vedette.v1.SinkService.UpdateSink:output_type -> vedette.v1.Sink
+	13, // 31: vedette.v1.SinkService.DeleteSink:output_type -> vedette.v1.DeleteSinkResponse
+	16, // 32: vedette.v1.SinkService.ListDeadLetters:output_type -> vedette.v1.ListDeadLettersResponse
+	18, // 33: vedette.v1.SinkService.RedeliverDeadLetters:output_type -> vedette.v1.RedeliverDeadLettersResponse
+	20, // 34: vedette.v1.SinkService.DeleteDeadLetters:output_type -> vedette.v1.DeleteDeadLettersResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_sink_proto_init() }
@@ -1322,6 +1805,7 @@ func file_vedette_v1_sink_proto_init() {
 	if File_vedette_v1_sink_proto != nil {
 		return
 	}
+	file_vedette_v1_event_proto_init()
 	file_vedette_v1_sink_proto_msgTypes[0].OneofWrappers = []any{
 		(*Sink_Mqtt)(nil),
 		(*Sink_Webhook)(nil),
@@ -1334,7 +1818,7 @@ func file_vedette_v1_sink_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_sink_proto_rawDesc), len(file_vedette_v1_sink_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,11 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SinkService_CreateSink_FullMethodName = "/vedette.v1.SinkService/CreateSink"
-	SinkService_GetSink_FullMethodName    = "/vedette.v1.SinkService/GetSink"
-	SinkService_ListSinks_FullMethodName  = "/vedette.v1.SinkService/ListSinks"
-	SinkService_UpdateSink_FullMethodName = "/vedette.v1.SinkService/UpdateSink"
-	SinkService_DeleteSink_FullMethodName = "/vedette.v1.SinkService/DeleteSink"
+	SinkService_CreateSink_FullMethodName           = "/vedette.v1.SinkService/CreateSink"
+	SinkService_GetSink_FullMethodName              = "/vedette.v1.SinkService/GetSink"
+	SinkService_ListSinks_FullMethodName            = "/vedette.v1.SinkService/ListSinks"
+	SinkService_UpdateSink_FullMethodName           = "/vedette.v1.SinkService/UpdateSink"
+	SinkService_DeleteSink_FullMethodName           = "/vedette.v1.SinkService/DeleteSink"
+	SinkService_ListDeadLetters_FullMethodName      = "/vedette.v1.SinkService/ListDeadLetters"
+	SinkService_RedeliverDeadLetters_FullMethodName = "/vedette.v1.SinkService/RedeliverDeadLetters"
+	SinkService_DeleteDeadLetters_FullMethodName    = "/vedette.v1.SinkService/DeleteDeadLetters"
 )
 
 // SinkServiceClient is the client API for SinkService service.
@@ -31,7 +34,12 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // SinkService keeps the places events are sent to. Every sink has a cursor of its own over all events: each is
-// delivered at least once, in the order of their commit, also after the box or the receiver was away.
+// delivered at least once, those of a camera in the order of their commit, also after the box or the receiver was away.
+//
+// An event that the receiver itself refuses, time and again, is set aside as a dead letter, so that those after it are
+// delivered: when the receiver says that the event is at fault (too large, malformed), after five attempts; when it just
+// fails, after ten, and only once it has taken another event. A receiver that cannot be reached, that says it is busy or
+// that refuses everything is waited for, however long.
 type SinkServiceClient interface {
 	// CreateSink adds a sink and starts it.
 	CreateSink(ctx context.Context, in *CreateSinkRequest, opts ...grpc.CallOption) (*Sink, error)
@@ -43,6 +51,13 @@ type SinkServiceClient interface {
 	UpdateSink(ctx context.Context, in *UpdateSinkRequest, opts ...grpc.CallOption) (*Sink, error)
 	// DeleteSink stops a sink and forgets it with its cursor.
 	DeleteSink(ctx context.Context, in *DeleteSinkRequest, opts ...grpc.CallOption) (*DeleteSinkResponse, error)
+	// ListDeadLetters returns the events that a sink's receiver refused for good, oldest first, a page at a time.
+	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
+	// RedeliverDeadLetters has dead letters sent again, before the events that wait; those that are refused again are dead
+	// letters as before.
+	RedeliverDeadLetters(ctx context.Context, in *RedeliverDeadLettersRequest, opts ...grpc.CallOption) (*RedeliverDeadLettersResponse, error)
+	// DeleteDeadLetters gives dead letters up.
+	DeleteDeadLetters(ctx context.Context, in *DeleteDeadLettersRequest, opts ...grpc.CallOption) (*DeleteDeadLettersResponse, error)
 }
 
 type sinkServiceClient struct {
@@ -103,12 +118,47 @@ func (c *sinkServiceClient) DeleteSink(ctx context.Context, in *DeleteSinkReques
 	return out, nil
 }
 
+func (c *sinkServiceClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDeadLettersResponse)
+	err := c.cc.Invoke(ctx, SinkService_ListDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sinkServiceClient) RedeliverDeadLetters(ctx context.Context, in *RedeliverDeadLettersRequest, opts ...grpc.CallOption) (*RedeliverDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RedeliverDeadLettersResponse)
+	err := c.cc.Invoke(ctx, SinkService_RedeliverDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sinkServiceClient) DeleteDeadLetters(ctx context.Context, in *DeleteDeadLettersRequest, opts ...grpc.CallOption) (*DeleteDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteDeadLettersResponse)
+	err := c.cc.Invoke(ctx, SinkService_DeleteDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SinkServiceServer is the server API for SinkService service.
 // All implementations must embed UnimplementedSinkServiceServer
 // for forward compatibility.
 //
 // SinkService keeps the places events are sent to. Every sink has a cursor of its own over all events: each is
-// delivered at least once, in the order of their commit, also after the box or the receiver was away.
+// delivered at least once, those of a camera in the order of their commit, also after the box or the receiver was away.
+//
+// An event that the receiver itself refuses, time and again, is set aside as a dead letter, so that those after it are
+// delivered: when the receiver says that the event is at fault (too large, malformed), after five attempts; when it just
+// fails, after ten, and only once it has taken another event. A receiver that cannot be reached, that says it is busy or
+// that refuses everything is waited for, however long.
 type SinkServiceServer interface {
 	// CreateSink adds a sink and starts it.
 	CreateSink(context.Context, *CreateSinkRequest) (*Sink, error)
@@ -120,6 +170,13 @@ type SinkServiceServer interface {
 	UpdateSink(context.Context, *UpdateSinkRequest) (*Sink, error)
 	// DeleteSink stops a sink and forgets it with its cursor.
 	DeleteSink(context.Context, *DeleteSinkRequest) (*DeleteSinkResponse, error)
+	// ListDeadLetters returns the events that a sink's receiver refused for good, oldest first, a page at a time.
+	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
+	// RedeliverDeadLetters has dead letters sent again, before the events that wait; those that are refused again are dead
+	// letters as before.
+	RedeliverDeadLetters(context.Context, *RedeliverDeadLettersRequest) (*RedeliverDeadLettersResponse, error)
+	// DeleteDeadLetters gives dead letters up.
+	DeleteDeadLetters(context.Context, *DeleteDeadLettersRequest) (*DeleteDeadLettersResponse, error)
 	mustEmbedUnimplementedSinkServiceServer()
 }
 
@@ -144,6 +201,15 @@ func (UnimplementedSinkServiceServer) UpdateSink(context.Context, *UpdateSinkReq
 }
 func (UnimplementedSinkServiceServer) DeleteSink(context.Context, *DeleteSinkRequest) (*DeleteSinkResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSink not implemented")
+}
+func (UnimplementedSinkServiceServer) ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
+}
+func (UnimplementedSinkServiceServer) RedeliverDeadLetters(context.Context, *RedeliverDeadLettersRequest) (*RedeliverDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RedeliverDeadLetters not implemented")
+}
+func (UnimplementedSinkServiceServer) DeleteDeadLetters(context.Context, *DeleteDeadLettersRequest) (*DeleteDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteDeadLetters not implemented")
 }
 func (UnimplementedSinkServiceServer) mustEmbedUnimplementedSinkServiceServer() {}
 func (UnimplementedSinkServiceServer) testEmbeddedByValue()                     {}
@@ -256,6 +322,60 @@ func _SinkService_DeleteSink_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SinkService_ListDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SinkServiceServer).ListDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SinkService_ListDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SinkServiceServer).ListDeadLetters(ctx, req.(*ListDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SinkService_RedeliverDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RedeliverDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SinkServiceServer).RedeliverDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SinkService_RedeliverDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SinkServiceServer).RedeliverDeadLetters(ctx, req.(*RedeliverDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SinkService_DeleteDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SinkServiceServer).DeleteDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SinkService_DeleteDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SinkServiceServer).DeleteDeadLetters(ctx, req.(*DeleteDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SinkService_ServiceDesc is the grpc.ServiceDesc for SinkService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -282,6 +402,18 @@ var SinkService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteSink",
 			Handler:    _SinkService_DeleteSink_Handler,
+		},
+		{
+			MethodName: "ListDeadLetters",
+			Handler:    _SinkService_ListDeadLetters_Handler,
+		},
+		{
+			MethodName: "RedeliverDeadLetters",
+			Handler:    _SinkService_RedeliverDeadLetters_Handler,
+		},
+		{
+			MethodName: "DeleteDeadLetters",
+			Handler:    _SinkService_DeleteDeadLetters_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -809,7 +809,11 @@ type System struct {
 	// What the box does about having more to do than it can.
 	Load *Load `protobuf:"bytes,20,opt,name=load,proto3" json:"load,omitempty"`
 	// What the box did in the last seconds.
-	Sample        *BoxSample `protobuf:"bytes,6,opt,name=sample,proto3" json:"sample,omitempty"`
+	Sample *BoxSample `protobuf:"bytes,6,opt,name=sample,proto3" json:"sample,omitempty"`
+	// What the box is called (--box; the host's name unless told otherwise), and its id, which no other box has: it follows
+	// from the box's key and stays while that does.
+	Box           string `protobuf:"bytes,7,opt,name=box,proto3" json:"box,omitempty"`
+	BoxId         string `protobuf:"bytes,8,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -898,6 +902,20 @@ func (x *System) GetSample() *BoxSample {
 		return x.Sample
 	}
 	return nil
+}
+
+func (x *System) GetBox() string {
+	if x != nil {
+		return x.Box
+	}
+	return ""
+}
+
+func (x *System) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
 }
 
 // Load is the step of the degradation ladder the box stands on.
@@ -2553,7 +2571,7 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x06height\x18\x03 \x01(\x05R\x06height\x12@\n" +
 	"\x0eprocessor_time\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rprocessorTime\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\x03R\x06frames\"\x12\n" +
-	"\x10GetSystemRequest\"\xe5\x02\n" +
+	"\x10GetSystemRequest\"\x8e\x03\n" +
 	"\x06System\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -2564,7 +2582,9 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x04demo\x18\x05 \x01(\bR\x04demo\x12-\n" +
 	"\astorage\x18\x10 \x01(\v2\x13.vedette.v1.StorageR\astorage\x12$\n" +
 	"\x04load\x18\x14 \x01(\v2\x10.vedette.v1.LoadR\x04load\x12-\n" +
-	"\x06sample\x18\x06 \x01(\v2\x15.vedette.v1.BoxSampleR\x06sample\"\xfb\x01\n" +
+	"\x06sample\x18\x06 \x01(\v2\x15.vedette.v1.BoxSampleR\x06sample\x12\x10\n" +
+	"\x03box\x18\a \x01(\tR\x03box\x12\x15\n" +
+	"\x06box_id\x18\b \x01(\tR\x05boxId\"\xfb\x01\n" +
 	"\x04Load\x12+\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x15.vedette.v1.LoadLevelR\x05level\x129\n" +
 	"\n" +

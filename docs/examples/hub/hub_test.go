@@ -57,7 +57,11 @@ func TestManyBoxesFillOneDatabase(t *testing.T) {
 		for i := range events {
 			body := fmt.Sprintf(`{"name": "cameras/door/events/%d", "camera": "cameras/door", "type": "line_crossed", "time": "2026-05-01T10:%02d:00Z", "attributes": {"direction": "forward"}}`, i, i)
 			for range 1 + i%2 { // at least once
-				if _, err := js.Publish(t.Context(), fmt.Sprintf("vedette.events.box-%d.door.line_crossed", box), []byte(body)); err != nil {
+				// Two boxes have one name.
+				m := nats.NewMsg(fmt.Sprintf("vedette.events.box-%d.door.line_crossed", box/2))
+				m.Header.Set("Vedette-Box", fmt.Sprintf("id-%d", box))
+				m.Data = []byte(body)
+				if _, err := js.PublishMsg(t.Context(), m); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -103,7 +107,7 @@ func TestManyBoxesFillOneDatabase(t *testing.T) {
 		box, token, body string
 		want             int
 	}{
-		{"box-1", "secret", `{"version": "1.2.3", "phase": "RUNNING", "desired": "a", "applied": "a", "cameras": 4, "streaming": 3}`, http.StatusNoContent},
+		{"id-1", "secret", `{"box": "box-0", "version": "1.2.3", "phase": "RUNNING", "desired": "a", "applied": "a", "cameras": 4, "streaming": 3}`, http.StatusNoContent},
 		{"box-2", "secret", `{"phase": "REFUSED", "desired": "b", "applied": "a", "message": "no signature"}`, http.StatusNoContent},
 		{"box-2", "guess", `{}`, http.StatusUnauthorized},
 		{"box-2", "secret", `nonsense`, http.StatusBadRequest},
@@ -123,7 +127,7 @@ func TestManyBoxesFillOneDatabase(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"boxes": "box-1", "behind": "no signature", "counts": "2026-05-01T10:00Z", "events": "line_crossed", "silent": "SEEN",
+		"boxes": "id-1", "behind": "no signature", "counts": "2026-05-01T10:00Z", "events": "line_crossed", "silent": "SEEN",
 	} {
 		var out bytes.Buffer
 		if err := answer(t.Context(), db, query, &out); err != nil || !strings.Contains(out.String(), want) {

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"database/sql"
@@ -34,10 +35,10 @@ import (
 
 const schema = `
 CREATE TABLE IF NOT EXISTS boxes (
-  box TEXT PRIMARY KEY, seen TEXT NOT NULL, version TEXT, phase TEXT, desired TEXT, applied TEXT, message TEXT, cameras INTEGER, streaming INTEGER
+  id TEXT PRIMARY KEY, box TEXT NOT NULL, seen TEXT NOT NULL, version TEXT, phase TEXT, desired TEXT, applied TEXT, message TEXT, cameras INTEGER, streaming INTEGER
 );
 CREATE TABLE IF NOT EXISTS events (
-  box TEXT NOT NULL, name TEXT NOT NULL, camera TEXT, type TEXT, time TEXT, track TEXT, attributes TEXT, PRIMARY KEY (box, name)
+  id TEXT NOT NULL, box TEXT NOT NULL, name TEXT NOT NULL, camera TEXT, type TEXT, time TEXT, track TEXT, attributes TEXT, PRIMARY KEY (id, name)
 );
 CREATE INDEX IF NOT EXISTS events_by_time ON events (time);
 CREATE INDEX IF NOT EXISTS events_by_type ON events (type, time);
@@ -46,11 +47,11 @@ CREATE INDEX IF NOT EXISTS events_by_type ON events (type, time);
 // queries are what an operator asks most.
 func queries() map[string]string {
 	return map[string]string{
-		"boxes":  "SELECT box, seen, version, phase, cameras, streaming, message FROM boxes ORDER BY box",
-		"silent": "SELECT box, seen FROM boxes WHERE seen < strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-5 minutes') ORDER BY seen",
-		"behind": "SELECT box, phase, desired, applied, message FROM boxes WHERE desired <> applied ORDER BY box",
-		"counts": "SELECT box, camera, type, strftime('%Y-%m-%dT%H:00Z', time) AS hour, count(*) AS n FROM events GROUP BY 1, 2, 3, 4 ORDER BY hour DESC, n DESC LIMIT 100",
-		"events": "SELECT time, box, camera, type, track FROM events ORDER BY time DESC LIMIT 100",
+		"boxes":  "SELECT box, id, seen, version, phase, cameras, streaming, message FROM boxes ORDER BY box",
+		"silent": "SELECT box, id, seen FROM boxes WHERE seen < strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-5 minutes') ORDER BY seen",
+		"behind": "SELECT box, id, phase, desired, applied, message FROM boxes WHERE desired <> applied ORDER BY box",
+		"counts": "SELECT box, id, camera, type, strftime('%Y-%m-%dT%H:00Z', time) AS hour, count(*) AS n FROM events GROUP BY 2, 3, 4, 5 ORDER BY hour DESC, n DESC LIMIT 100",
+		"events": "SELECT time, box, id, camera, type, track FROM events ORDER BY time DESC LIMIT 100",
 	}
 }
 
@@ -167,8 +168,8 @@ func keep(ctx context.Context, db *sql.DB, messages []jetstream.Msg) error {
 			fmt.Fprintln(os.Stderr, "hub: left out what is no event:", m.Subject())
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-			parts[len(parts)-3], e.Name, e.Camera, e.Type, e.Time, e.Track, string(e.Attributes)); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			cmp.Or(m.Headers().Get("Vedette-Box"), parts[len(parts)-3]), parts[len(parts)-3], e.Name, e.Camera, e.Type, e.Time, e.Track, string(e.Attributes)); err != nil {
 			return err
 		}
 	}
@@ -183,17 +184,17 @@ func keep(ctx context.Context, db *sql.DB, messages []jetstream.Msg) error {
 	return nil
 }
 
-// reports keeps what boxes say of themselves: PUT /boxes/BOX.
+// reports keeps what boxes say of themselves: PUT /boxes/ID.
 func reports(db *sql.DB, token string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /boxes/{box}", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("PUT /boxes/{id}", func(w http.ResponseWriter, r *http.Request) {
 		if given := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != "" && subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 0 {
 			http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
 			return
 		}
 		var s struct {
-			Version, Phase, Desired, Applied, Message string
-			Cameras, Streaming                        int
+			Box, Version, Phase, Desired, Applied, Message string
+			Cameras, Streaming                             int
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
 		if err == nil {
@@ -203,7 +204,7 @@ func reports(db *sql.DB, token string) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_, err = db.ExecContext(r.Context(), "INSERT OR REPLACE INTO boxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", r.PathValue("box"),
+		_, err = db.ExecContext(r.Context(), "INSERT OR REPLACE INTO boxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", r.PathValue("id"), cmp.Or(s.Box, r.PathValue("id")),
 			time.Now().UTC().Format(time.RFC3339), s.Version, s.Phase, s.Desired, s.Applied, s.Message, s.Cameras, s.Streaming)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
