@@ -46,73 +46,89 @@ var errSetAside = errors.New("an event was set aside")
 // pause (the refusal is returned), or it is set aside (errSetAside).
 func (d *delivery) overcome(ctx context.Context, refused error) error {
 	d.refused++
-	switch r := refusal(refused); {
-	case r.event && d.refused >= maxRefusals:
-	case !r.event && d.refused >= maxFailures:
-		return d.compare(ctx, refused)
-	default:
+	event := refusal(refused).event
+	if event && d.refused < maxRefusals || !event && d.refused < maxFailures {
 		return refused
 	}
 	list, err := d.cfg.Store.EventsAfter(ctx, d.cursor, batch)
 	if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}
-	w := d.pick(list) // d.most is 1
-	if len(w.events) == 0 {
-		return nil // retention took it
+	if d.most = maxSuspects; event {
+		d.most = 1
 	}
-	return d.setAside(ctx, w.events, w.seqs, refused)
+	w := d.pick(list)
+	d.most = 1
+	switch {
+	case len(w.events) == 0:
+		return nil // retention took it
+	case !event:
+		return d.compare(ctx, w, refused)
+	}
+	if err := d.setAside(ctx, w.events[0], w.seqs[0], d.refused, refused); err != nil {
+		return err
+	}
+	return errSetAside
 }
 
 // compare tries the events behind one that the receiver fails at. Once it takes one, it is not the receiver that is at
-// fault: those before are set aside.
-func (d *delivery) compare(ctx context.Context, refused error) error {
-	list, err := d.cfg.Store.EventsAfter(ctx, d.cursor, batch)
-	if err != nil {
-		return fmt.Errorf("read events: %w", err)
+// fault: those ahead are sent once more, because it may have recovered meanwhile, and set aside if it fails again.
+func (d *delivery) compare(ctx context.Context, w waiting, refused error) error {
+	taken := 1
+	for ; ; taken++ {
+		if taken == len(w.events) {
+			return refused
+		}
+		n, err := d.send(ctx, w.events[taken:taken+1])
+		if n == 1 {
+			break
+		}
+		if refusal(err) == nil {
+			return err
+		}
 	}
-	d.most = maxSuspects
-	w := d.pick(list)
-	d.most = 1
-	for i := 1; i < len(w.events); i++ {
-		n, err := d.send(ctx, w.events[i:i+1])
+	attempts, others := d.refused+1, d.refused-maxFailures+2 // the others were tried here alone
+	for i, e := range w.events[:taken] {
+		n, err := d.send(ctx, []*vedettev1.Event{e})
 		switch {
 		case n == 1:
-			if err := d.setAside(ctx, w.events[:i], w.seqs[:i], refused); !errors.Is(err, errSetAside) {
-				return err
-			}
-			d.cursor = w.seqs[i]
-			d.status.delivered(1, d.cursor, d.cfg.Now())
-			return errors.Join(errSetAside, d.cfg.Store.SetSinkCursor(context.WithoutCancel(ctx), d.id, d.cursor))
-		case refusal(err) == nil:
-			return err
+			err = d.taken(ctx, w.seqs[i])
+		case refusal(err) != nil:
+			err = d.setAside(ctx, e, w.seqs[i], attempts, err)
 		}
-	}
-	return refused
-}
-
-// setAside makes dead letters of the oldest events that wait.
-func (d *delivery) setAside(ctx context.Context, events []*vedettev1.Event, seqs []int64, cause error) error {
-	ctx = context.WithoutCancel(ctx)
-	for i, e := range events {
-		body, err := proto.Marshal(e)
 		if err != nil {
-			return fmt.Errorf("encode event %s: %w", e.GetName(), err)
-		}
-		letter := store.DeadLetter{Sink: d.id, Seq: seqs[i], Event: body, Reason: cause.Error(), Attempts: d.refused}
-		if i > 0 { // a suspect of compare
-			letter.Attempts -= maxFailures - 1
-		}
-		if err := d.cfg.Store.SetAside(ctx, letter); errors.Is(err, store.ErrDeadLetters) {
-			return fmt.Errorf("%w (this sink has %d dead letters: send them again or delete them, and delivery goes on)", cause, store.MaxDeadLetters)
-		} else if err != nil {
 			return err
 		}
-		d.cursor = seqs[i]
-		d.logger.Warn("the sink's receiver refuses an event for good; it is set aside", slog.String("event", e.GetName()), slog.Any("err", cause))
+		attempts = others
 	}
 	d.refused = 0
-	return errors.Join(errSetAside, d.count(ctx))
+	return d.taken(ctx, w.seqs[taken])
+}
+
+// taken notes that the receiver has an event.
+func (d *delivery) taken(ctx context.Context, seq int64) error {
+	d.cursor = seq
+	d.status.delivered(1, seq, d.cfg.Now())
+	return d.cfg.Store.SetSinkCursor(context.WithoutCancel(ctx), d.id, seq)
+}
+
+// setAside makes a dead letter of the oldest event that waits.
+func (d *delivery) setAside(ctx context.Context, e *vedettev1.Event, seq int64, attempts int, cause error) error {
+	ctx = context.WithoutCancel(ctx)
+	body, err := proto.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode event %s: %w", e.GetName(), err)
+	}
+	err = d.cfg.Store.SetAside(ctx, store.DeadLetter{Sink: d.id, Seq: seq, Event: body, Reason: cause.Error(), Attempts: attempts})
+	switch {
+	case errors.Is(err, store.ErrDeadLetters):
+		return fmt.Errorf("%w (this sink has %d dead letters: send them again or delete them, and delivery goes on)", cause, store.MaxDeadLetters)
+	case err != nil:
+		return err
+	}
+	d.cursor, d.refused = seq, 0
+	d.logger.Warn("the sink's receiver refuses an event for good; it is set aside", slog.String("event", e.GetName()), slog.Any("err", cause))
+	return d.count(ctx)
 }
 
 // redeliver sends one dead letter that waits to be sent again; false: there is none.

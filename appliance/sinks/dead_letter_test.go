@@ -159,27 +159,26 @@ func TestEventThatAReceiverRefusesIsSetAsideAndCanBeSentAgain(t *testing.T) {
 // TestReceiverThatFailsAtOneEventIsToldFromOneThatFails: an answer of 500 alone says nothing of the event.
 func TestReceiverThatFailsAtOneEventIsToldFromOneThatFails(t *testing.T) {
 	var refused atomic.Int64
-	down := func(string) int {
-		refused.Add(1)
-		return http.StatusInternalServerError
-	}
-	p, sink := newPicky(t, down)
-	b := open(t, t.TempDir())
-	b.create("hook", sink)
-	for i := range 5 {
-		b.tell("door", "zone_entered", fmt.Sprint("a", i))
-	}
-	b.state("hook", func(*vedettev1.DeliveryStatus) bool { return refused.Load() > 60 })
-	if n := len(b.letters("hook")); n != 0 {
-		t.Errorf("%d events were set aside, and the receiver refuses all", n)
-	}
+	var p *picky
 	some := func(body string) int {
 		if strings.Contains(body, "poison") {
 			return http.StatusInternalServerError
 		}
 		return 0
 	}
-	p.fault.Store(&some)
+	p, sink := newPicky(t, func(body string) int {
+		if refused.Add(1) > 60 && strings.Contains(body, `"a0"`) {
+			p.fault.Store(&some)
+			return 0
+		}
+		return http.StatusInternalServerError
+	})
+	b := open(t, t.TempDir())
+	b.create("hook", sink)
+	for i := range 5 {
+		b.tell("door", "zone_entered", fmt.Sprint("a", i))
+	}
+	b.state("hook", settled(5, 0))
 	b.tell("door", "zone_entered", "poison1")
 	b.tell("door", "zone_entered", "poison2")
 	b.state("hook", func(s *vedettev1.DeliveryStatus) bool { return s.GetDelivered() == 5 && s.GetFailures() > 70 })
@@ -189,6 +188,30 @@ func TestReceiverThatFailsAtOneEventIsToldFromOneThatFails(t *testing.T) {
 	b.tell("door", "zone_entered", "b")
 	b.state("hook", settled(6, 2))
 	if got := strings.Join(p.taken(), " "); got != "a0 a1 a2 a3 a4 b" {
+		t.Errorf("the receiver has %s", got)
+	}
+}
+
+// TestReceiverThatRecoversWhileItIsComparedLosesNothing has the receiver come back just when the third event is tried.
+func TestReceiverThatRecoversWhileItIsComparedLosesNothing(t *testing.T) {
+	var refused atomic.Int64
+	var well atomic.Bool
+	p, sink := newPicky(t, func(body string) int {
+		if refused.Add(1) > 60 && strings.Contains(body, `"a2"`) {
+			well.Store(true)
+		}
+		if well.Load() {
+			return 0
+		}
+		return http.StatusInternalServerError
+	})
+	b := open(t, t.TempDir())
+	b.create("hook", sink)
+	for i := range 5 {
+		b.tell("door", "zone_entered", fmt.Sprint("a", i))
+	}
+	b.state("hook", settled(5, 0))
+	if got := strings.Join(p.taken(), " "); got != "a2 a0 a1 a3 a4" {
 		t.Errorf("the receiver has %s", got)
 	}
 }

@@ -39,7 +39,7 @@ const (
 // An event that the receiver itself refuses, time and again, is set aside as a dead letter, so that those after it are
 // delivered: when the receiver says that the event is at fault (too large, malformed), after five attempts; when it just
 // fails, after ten, and only once it has taken another event. A receiver that cannot be reached, that says it is busy or
-// that refuses everything is waited for, however long.
+// that fails at everything is waited for, however long.
 type SinkServiceClient interface {
 	// CreateSink adds a sink and starts it.
 	CreateSink(ctx context.Context, in *CreateSinkRequest, opts ...grpc.CallOption) (*Sink, error)
@@ -158,7 +158,7 @@ func (c *sinkServiceClient) DeleteDeadLetters(ctx context.Context, in *DeleteDea
 // An event that the receiver itself refuses, time and again, is set aside as a dead letter, so that those after it are
 // delivered: when the receiver says that the event is at fault (too large, malformed), after five attempts; when it just
 // fails, after ten, and only once it has taken another event. A receiver that cannot be reached, that says it is busy or
-// that refuses everything is waited for, however long.
+// that fails at everything is waited for, however long.
 type SinkServiceServer interface {
 	// CreateSink adds a sink and starts it.
 	CreateSink(context.Context, *CreateSinkRequest) (*Sink, error)
