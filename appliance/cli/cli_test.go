@@ -39,7 +39,7 @@ func serveIn(t *testing.T, dir string) string {
 	if err := os.Mkdir(filepath.Join(dir, "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := store.New(store.Config{Dir: dir})
+	s := store.New(store.Config{Dir: dir, Retention: store.Retention{MinFree: -1}})
 	ctx, cancel := context.WithCancel(context.Background())
 	storeCtx, cancelStore := context.WithCancel(context.Background())
 	var serving, storing sync.WaitGroup
