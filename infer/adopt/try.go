@@ -94,7 +94,7 @@ func (a *adoption) open(ctx context.Context) error {
 		return a.signature(ctx)
 	}
 	_, reason, _ := strings.Cut(why.Error(), "dynamic_batch: ")
-	a.report.Batch = "one picture at a time: " + strings.TrimRight(reason, "; ")
+	a.report.Batch = "one picture at a time: " + strings.TrimRight(reason, "; \n")
 	if err := a.load(ctx, name, detectorHead(name)+"max_batch_size: 1\n"+parameter("batch_of_one", "true")); err != nil {
 		return fmt.Errorf("ONNX Runtime cannot use %s for one picture at a time: %w", a.cfg.File, err)
 	}
