@@ -305,7 +305,7 @@ func TestP14MatchingHeadersBecomeParameters(t *testing.T) {
 func TestP17CompressedRequestsAndResponses(t *testing.T) {
 	for _, compress := range []bool{false, true} {
 		s := serve(t, func(c *v2grpc.Config) { c.Compress = compress })
-		data := make([]byte, 1<<20)
+		data := make([]byte, 1<<17)
 		for _, encoding := range []string{gzip.Name, "deflate"} {
 			for range 2 { // the second call gets the memory of the first
 				resp, err := s.ModelInfer(t.Context(), request(data...), grpc.UseCompressor(encoding))
