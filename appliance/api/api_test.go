@@ -74,7 +74,7 @@ func start(t *testing.T, visitors bool, pictures api.Pictures) *box {
 
 func startIn(t *testing.T, dir string, visitors bool, pictures api.Pictures) *box {
 	t.Helper()
-	b := &box{t: t, tokens: map[api.Role]string{}, store: store.New(store.Config{Dir: dir, Window: 5 * time.Millisecond, Backlog: 4})}
+	b := &box{t: t, tokens: map[api.Role]string{}, store: store.New(store.Config{Dir: dir, Window: 5 * time.Millisecond, Backlog: 4, Retention: store.Retention{MinFree: -1}})}
 	ctx, cancel := context.WithCancel(context.Background())
 	storeCtx, cancelStore := context.WithCancel(context.Background())
 	var wg, storeWG sync.WaitGroup

@@ -45,7 +45,7 @@ func TestKafkaKeepsTheOrderOfEachCamera(t *testing.T) {
 	n := 0
 	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		if n++; n%200 == 50 {
+		if n++; n%100 == 50 {
 			return nil, errors.New("hang up"), true
 		}
 		return nil, nil, false
@@ -53,9 +53,9 @@ func TestKafkaKeepsTheOrderOfEachCamera(t *testing.T) {
 	b := open(t, t.TempDir())
 	b.create("bus", &vedettev1.Sink{Target: &vedettev1.Sink_Kafka{Kafka: &vedettev1.KafkaTarget{Brokers: cluster.ListenAddrs(), Topic: "events"}}})
 	for range 20 {
-		b.happen(100)
+		b.happen(25)
 	}
-	b.state("bus", func(s *vedettev1.DeliveryStatus) bool { return s.GetDelivered() == 2000 })
+	b.state("bus", func(s *vedettev1.DeliveryStatus) bool { return s.GetDelivered() == 500 })
 	b.stop()
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("events"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
@@ -64,7 +64,7 @@ func TestKafkaKeepsTheOrderOfEachCamera(t *testing.T) {
 	defer client.Close()
 	last, partition := map[string]string{}, map[string]int32{}
 	got := 0
-	for got < 2000 {
+	for got < 500 {
 		fetches := client.PollFetches(t.Context())
 		if err := fetches.Err(); err != nil && !errors.Is(err, kerr.NotLeaderForPartition) {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func TestKafkaKeepsTheOrderOfEachCamera(t *testing.T) {
 			last[camera] = number
 		})
 	}
-	if last["cameras/door"] != "2000" || last["cameras/yard"] != "1999" {
+	if last["cameras/door"] != "500" || last["cameras/yard"] != "499" {
 		t.Errorf("the last ones are %v", last)
 	}
 }

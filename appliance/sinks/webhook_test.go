@@ -73,11 +73,11 @@ func TestFaultyReceiverGetsEverythingInOrder(t *testing.T) {
 	})
 	b.create("hook", hook(s.URL))
 	for range 50 {
-		b.happen(60)
+		b.happen(20)
 	}
-	again := in.all(3000)
+	again := in.all(1000)
 	st := b.state("hook", idle)
-	if st.GetDelivered() != 3000 || st.GetFailures() == 0 || again == 0 {
+	if st.GetDelivered() != 1000 || st.GetFailures() == 0 || again == 0 {
 		t.Errorf("status %v, %d events came again: the receiver was not faulty enough to show anything", st, again)
 	}
 }
