@@ -63,6 +63,7 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
   const draw = (): void => {
     const { minutes, bucket } = spans[Number(period.value)]!;
     const [from, to] = [live.now() - minutes * 60000, live.now()];
+    counts = counts.filter((c) => millis(c.startTime) > from - 1000 * bucket);
     const titles = new Map(rules.map((r) => [r.name, r.title]));
     const times: number[] = [];
     // Buckets begin where the API's do: the ones it returns, and the empty ones between them.

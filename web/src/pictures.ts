@@ -11,6 +11,9 @@ export interface Wanted { cameras: string[]; rate: number; width: number }
  * of them, over a new connection, are fresher. */
 export const lags = (capture: number, began: number): boolean => live.now() - capture > 3000 && performance.now() - began > 5000;
 
+/** recovered tells that a connection has been good for long enough to try more pictures. */
+export const recovered = (began: number): boolean => performance.now() - began > 60000;
+
 /** Incoming is a stream that is read by lengths and by lines; undefined is its end. */
 export class Incoming {
   private pending: Uint8Array = new Uint8Array(0);
@@ -134,8 +137,9 @@ export class Pictures {
         continue;
       }
       if (!viewer) continue;
-      if (this.slowed < 16 && lags(h.capture, began)) {
-        this.slowed *= 2;
+      const late = lags(h.capture, began);
+      if (late ? this.slowed < 16 : this.slowed > 1 && recovered(began)) {
+        this.slowed *= late ? 2 : 0.5;
         this.changed();
       }
       const bitmap = await createImageBitmap(new Blob([jpeg as BlobPart], { type: "image/jpeg" }));

@@ -3,7 +3,7 @@
 
 import type { Frame, Line, Observation, Point, Zone } from "./api";
 import { lastPart, millis } from "./dom";
-import { lags, type Picture, type Pictures } from "./pictures";
+import { lags, type Picture, type Pictures, recovered } from "./pictures";
 import { live } from "./state";
 import { offered, play, type Way } from "./video";
 
@@ -85,8 +85,9 @@ export class CameraView {
           void this.better(useless, other).then((found) => found && round.abort());
           const began = performance.now();
           await play(this.id, way, (p) => {
-            if (this.rate > 2 && lags(p.capture, began)) {
-              this.rate /= 2;
+            const late = lags(p.capture, began);
+            if (late ? this.rate > 2 : this.rate < 15 && recovered(began)) {
+              this.rate *= late ? 0.5 : 2;
               round.abort();
             }
             this.take(p);
