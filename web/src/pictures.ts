@@ -122,7 +122,7 @@ export class Pictures {
 
   private async read(reader: ReadableStreamDefaultReader<Uint8Array>, signal: AbortSignal): Promise<void> {
     const incoming = new Incoming(reader);
-    const began = performance.now();
+    let began = performance.now();
     for (;;) {
       const sizes = await incoming.take(8);
       if (!sizes) return;
@@ -141,6 +141,7 @@ export class Pictures {
       if (late ? this.slowed < 16 : this.slowed > 1 && recovered(began)) {
         this.slowed *= late ? 2 : 0.5;
         this.changed();
+        began = performance.now(); // what still comes over this connection tells nothing new
       }
       const bitmap = await createImageBitmap(new Blob([jpeg as BlobPart], { type: "image/jpeg" }));
       if (signal.aborted || this.viewers.get(h.camera) !== viewer) bitmap.close();
