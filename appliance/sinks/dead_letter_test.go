@@ -245,7 +245,6 @@ func TestDeadLettersAreAskedForByName(t *testing.T) {
 		_, err := b.sinks.RedeliverDeadLetters(t.Context(), &vedettev1.RedeliverDeadLettersRequest{Parent: parent, Names: names, All: all})
 		return err
 	}
-	var bad *cameras.InvalidError
 	for what, err := range map[string]error{
 		"neither":         redeliver("sinks/hook", false),
 		"both":            redeliver("sinks/hook", true, "sinks/hook/deadLetters/1"),
@@ -255,7 +254,7 @@ func TestDeadLettersAreAskedForByName(t *testing.T) {
 		"too many":        redeliver("sinks/hook", false, make([]string, 1001)...),
 		"a negative page": second(b.sinks.ListDeadLetters(t.Context(), &vedettev1.ListDeadLettersRequest{Parent: "sinks/hook", PageSize: -1})),
 	} {
-		if !errors.As(err, &bad) {
+		if _, ok := errors.AsType[*cameras.InvalidError](err); !ok {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
