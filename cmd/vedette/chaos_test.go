@@ -306,7 +306,11 @@ func (c *chaos) rest(ctx context.Context, d time.Duration) {
 }
 
 func (c *chaos) killChild(name string) {
-	if err := syscall.Kill(c.process().child(name), syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+	pid := c.process().running(name)
+	if pid == 0 {
+		return // between two lives
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		c.violated("kill %s: %v", name, err)
 	}
 }
@@ -380,7 +384,10 @@ func (c *chaos) setClock(ctx context.Context) {
 	ahead := []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour, 10 * time.Second, -10 * time.Second}[c.rng.IntN(6)]
 	for _, to := range []time.Duration{ahead, 0} {
 		p := c.process()
-		for _, pid := range []int{p.cmd.Process.Pid, p.child("vedette-ingest"), p.child("vedette-infer")} {
+		for _, pid := range []int{p.cmd.Process.Pid, p.running("vedette-ingest"), p.running("vedette-infer")} {
+			if pid == 0 {
+				continue
+			}
 			clock, err := c.clock(pid)
 			if err == nil {
 				err = clock.Set(to)

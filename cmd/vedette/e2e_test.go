@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -178,16 +177,12 @@ func (p *process) interrupt() error {
 	return err
 }
 
-// child is the process id of a sidecar, as the log tells it.
+// child is the process id of a sidecar that runs.
 func (p *process) child(name string) int {
 	p.t.Helper()
-	all := regexp.MustCompile(`msg="child started" child=`+name+` pid=(\d+)`).FindAllStringSubmatch(p.output(), -1)
-	if len(all) == 0 {
-		p.t.Fatalf("%s was not started", name)
-	}
-	pid, err := strconv.Atoi(all[len(all)-1][1])
-	if err != nil {
-		p.t.Fatal(err)
+	pid := p.running(name)
+	if pid == 0 {
+		p.t.Fatalf("%s does not run", name)
 	}
 	return pid
 }
