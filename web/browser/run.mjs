@@ -469,6 +469,27 @@ try {
     await page.getByRole("button", { name: "Remove cellar" }).click();
     await page.locator("tr[data-camera=cellar]").waitFor({ state: "detached", ...patience });
   });
+  await check("a camera in quarantine is tried at once where somebody asks for it", async () => {
+    const headers = { authorization: `Bearer ${await adminToken()}`, "content-type": "application/json" };
+    const uri = (await (await fetch(`${appliance.url}/v1/cameras/street`)).json()).source.uri;
+    const refusing = await guard(new URL(uri.replace("rtsp:", "http:")).host, "operator", "p@ss");
+    try {
+      const made = await fetch(`${appliance.url}/v1/cameras?camera_id=cellar`, { method: "POST", headers, body: JSON.stringify({ source: { uri: `rtsp://${refusing.address}/street`, username: "operator", password: "wrong" } }) });
+      expect(made.ok, `${made.status} ${await made.text()}`);
+      const next = async () => (await (await fetch(`${appliance.url}/v1/cameras/cellar`, { headers })).json()).status.nextRetryTime;
+      await open("#/camera/cellar", ".heading .badge");
+      await page.locator(".heading .badge", { hasText: "quarantined" }).waitFor(patience);
+      const before = await until("the time of the next attempt", next);
+      await page.getByRole("button", { name: "Try now" }).click();
+      await page.locator(".note", { hasText: "tried now" }).waitFor(patience);
+      await until("the attempt to have been made", async () => ![undefined, null, before].includes(await next()));
+      await shot(page, "quarantined");
+    } finally {
+      await open("#/cameras", "tr[data-camera]");
+      await fetch(`${appliance.url}/v1/cameras/cellar`, { method: "DELETE", headers });
+      await refusing.stop();
+    }
+  });
   await check("a camera is found on the network by ONVIF, tells its stream to who knows its password, and is added", async () => {
     const uri = (await (await fetch(`${appliance.url}/v1/cameras/street`)).json()).source.uri;
     const behind = await guard(new URL(uri.replace("rtsp:", "http:")).host, "operator", "p@ss");
