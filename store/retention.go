@@ -278,6 +278,7 @@ func (s *Store) retain(ctx context.Context) {
 		}
 	}
 	s.counters.free.Store(free)
+	s.lookAhead(slices.DeleteFunc(st.Files[1:], func(f FileStats) bool { return slices.Contains(names, f.Name) }), left, free-floor)
 	level := rung(free, deletable(s.cfg.Now(), days, names), floor)
 	if r.MaxBytes > 0 && left > r.MaxBytes {
 		level = max(level, ShedSnapshots) // the days that are left cannot go
@@ -296,6 +297,26 @@ func (s *Store) retain(ctx context.Context) {
 			s.cfg.Logger.Warn("keep a reserve", slog.Any("err", err))
 		}
 	}
+}
+
+// lookAhead notes how long the disk lasts, with days that are kept, bytes in all, and room above the floor. House is locked.
+func (s *Store) lookAhead(days []FileStats, bytes, room int64) {
+	r, now := s.cfg.Retention, s.cfg.Now()
+	if r.MaxBytes > 0 {
+		room = min(room, r.MaxBytes-bytes)
+	}
+	var o Outlook
+	if len(days) > 0 {
+		begun, ok := s.current.growth(now, days[len(days)-1])
+		p, known := r.paceOf(now, days)
+		if !known && ok {
+			p = begun
+		}
+		o = r.outlook(now, days, p, room)
+	}
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	s.counters.outlook = o
 }
 
 // forgetMedia deletes the pictures and clips of days that are older than they are to be kept.

@@ -37,6 +37,7 @@ type Stats struct {
 	Queued         int           // objects, tracks and events waiting
 	Damaged        []string      // files set aside because they were damaged, in Dir/damaged
 	LastDeleted    []string      // what the last pass of retention that deleted something deleted
+	Outlook        Outlook       // of the last pass of retention
 }
 
 // counters are what Stats tells, but for what is on the disk.
@@ -50,6 +51,7 @@ type counters struct {
 	mu      sync.Mutex
 	last    time.Time
 	latency time.Duration
+	outlook Outlook
 }
 
 func (c *counters) committed(b *Batch, begin time.Time) {
@@ -82,7 +84,7 @@ func (s *Store) Stats() Stats {
 		ShedDetections: c.shedDetections.Load(), Expired: c.expired.Load(), CommitErrors: c.commitErrors.Load(),
 	}
 	c.mu.Lock()
-	st.LastCommit, st.CommitLatency = c.last, c.latency
+	st.LastCommit, st.CommitLatency, st.Outlook = c.last, c.latency, c.outlook
 	c.mu.Unlock()
 	s.mu.Lock()
 	st.Queued = int(s.waitingWeight)

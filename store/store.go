@@ -99,6 +99,7 @@ type Store struct {
 	unspared atomic.Bool // the catalogue was changed since its last copy
 
 	house              sync.Mutex // one pass of retention at a time; guards what it remembers of the clocks
+	current            watched    // guarded by house
 	lastWall, lastMono time.Time
 	distrust           time.Time // monotonic: until when age deletes nothing
 }

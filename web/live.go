@@ -27,7 +27,7 @@ type liveEvent struct {
 
 // live carries everything that moves on the page over one connection: first who is looking, which holds for as long as the
 // connection lasts, then cameras, analysed frames, tracks, events,
-// processes, and with ?detail= what one screen alone shows: models, sinks, or the timing of a camera (cameras/door). It ends with the connection or when a watch of
+// processes, and with ?detail= what one screen alone shows: models, sinks, both of them (system), or the timing of a camera (cameras/door). It ends with the connection or when a watch of
 // the API ends; the browser then connects again and begins with a new snapshot.
 func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
@@ -53,16 +53,18 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	g.Go(func() error {
 		return s.repeat(ctx, "system", out, func() (proto.Message, error) { return s.cfg.System.GetSystem(ctx, &vedettev1.GetSystemRequest{}) })
 	})
-	switch detail := r.URL.Query().Get("detail"); {
-	case detail == "models" && s.cfg.Models != nil:
+	detail := r.URL.Query().Get("detail")
+	if (detail == "models" || detail == "system") && s.cfg.Models != nil {
 		g.Go(func() error {
 			return s.repeat(ctx, "models", out, func() (proto.Message, error) { return s.models(ctx) })
 		})
-	case detail == "sinks" && s.cfg.Sinks != nil:
+	}
+	if (detail == "sinks" || detail == "system") && s.cfg.Sinks != nil {
 		g.Go(func() error {
 			return s.repeat(ctx, "sinks", out, func() (proto.Message, error) { return s.sinks(ctx) })
 		})
-	case strings.HasPrefix(detail, "cameras/"):
+	}
+	if strings.HasPrefix(detail, "cameras/") {
 		g.Go(func() error {
 			return s.repeat(ctx, "timing", out, func() (proto.Message, error) { return s.timing(ctx, detail) })
 		})

@@ -108,6 +108,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", s.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
+	// A person at an address that is none comes to the dashboard, which has that screen or says that there is none.
+	if _, pattern := s.mux.Handler(r); pattern == "" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		http.Redirect(w, r, "/#"+r.URL.EscapedPath(), http.StatusFound)
+		return
+	}
 	s.mux.ServeHTTP(w, r)
 }
 

@@ -213,6 +213,14 @@ func TestThePageNamesItsAssetsByTheirContent(t *testing.T) {
 	if a := get(t, h.URL+"/assets/app.js"); a.StatusCode != http.StatusNotFound {
 		t.Errorf("an asset without its hash: %s", a.Status)
 	}
+	for path, want := range map[string]string{"/nope": "/#/nope", "/cameras": "/#/cameras", "//other.example/x%0d%0aa": "/#/other.example/x%0d%0aa", "/session": "/#/session"} {
+		if a := get(t, h.URL+path, "Accept", "text/html,*/*"); a.StatusCode != http.StatusFound || a.Header.Get("Location") != want {
+			t.Errorf("a person at %s: %s, to %q", path, a.Status, a.Header.Get("Location"))
+		}
+	}
+	if a := get(t, h.URL+"/nope"); a.StatusCode != http.StatusNotFound {
+		t.Errorf("a program at an address that is none: %s", a.Status)
+	}
 }
 
 func TestTheLiveStreamCarriesCamerasAndFrames(t *testing.T) {

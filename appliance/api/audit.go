@@ -176,7 +176,11 @@ func peerOf(ctx context.Context) string {
 	// The gateway calls over memory.
 	md, _ := metadata.FromIncomingContext(ctx)
 	if v := md.Get("x-forwarded-for"); len(v) > 0 {
-		return v[len(v)-1][strings.LastIndexByte(v[len(v)-1], ' ')+1:]
+		address := v[len(v)-1][strings.LastIndexByte(v[len(v)-1], ' ')+1:]
+		if host, _, err := net.SplitHostPort(address); err == nil { // the dashboard tells the port too
+			return host
+		}
+		return address
 	}
 	return ""
 }
@@ -186,7 +190,7 @@ func peerOf(ctx context.Context) string {
 func (s *Server) audited(g *gate) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		resp, err := g.unary(ctx, req, info, next)
-		if changes(info.FullMethod) {
+		if changes(info.FullMethod) && !open(info.FullMethod) { // whoever logs in is not yet who calls: LogIn writes its own entry
 			if a, known := g.access(ctx); known == nil { // strangers could flood the log
 				s.audit(ctx, a.Actor, info.FullMethod, req, resp, err)
 			}

@@ -137,3 +137,15 @@ func wantReason(t *testing.T, err error, want string) {
 		t.Errorf("%v: reason %q, want %q", err, got, want)
 	}
 }
+
+// Who signs in is one entry, whatever the call was let in as.
+func TestASignInIsWrittenDownOnce(t *testing.T) {
+	b := start(t, true, album{}) // a demonstration, which knows whoever calls from the box
+	b.user("ann", "viewer")
+	if resp, text := b.do("POST", "/v1/session:logIn", `{"user": "ann", "password": "`+goodPassword+`"}`); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", resp.Status, text)
+	}
+	if list := b.audit(`method = "LogIn"`); len(list) != 1 || list[0].GetActor() != "users/ann" || list[0].GetPeer() != "127.0.0.1" {
+		t.Errorf("written down: %v", list)
+	}
+}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,5 +40,49 @@ func TestFaultsOfTheGatewayHaveReasonsToo(t *testing.T) {
 		if resp, text := b.do("GET", path, "", "Authorization", "Bearer "+b.tokens[api.Admin]); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s %s", path, resp.Status, text)
 		}
+	}
+}
+
+func TestTokensAreMadeListedAndRevokedOverHTTP(t *testing.T) {
+	b := start(t, false, album{})
+	admin := []string{"Authorization", "Bearer " + b.tokens[api.Admin]}
+	resp, text := b.do("POST", "/v1/tokens", `{"token": {"user": "grafana", "role": "viewer"}, "ttl": "3600s"}`, admin...)
+	var made struct {
+		Token  struct{ Name string }
+		Secret string
+	}
+	if err := json.Unmarshal([]byte(text), &made); err != nil || made.Secret == "" || made.Token.Name == "" {
+		t.Fatalf("%s: %s", resp.Status, text)
+	}
+	used := func() bool {
+		_, text := b.do("GET", "/v1/tokens", "", admin...)
+		var list struct {
+			Tokens []struct{ Name, UseTime string }
+		}
+		if err := json.Unmarshal([]byte(text), &list); err != nil || strings.Contains(text, made.Secret) {
+			t.Fatalf("%v: %s", err, text)
+		}
+		for _, one := range list.Tokens {
+			if one.Name == made.Token.Name {
+				return one.UseTime != ""
+			}
+		}
+		t.Fatalf("the token is not listed: %s", text)
+		return false
+	}
+	if used() {
+		t.Error("a new token was used already")
+	}
+	if resp, text := b.do("GET", "/v1/tokens", "", "Authorization", "Bearer "+made.Secret); resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "ROLE_TOO_LOW") {
+		t.Errorf("a viewer lists tokens: %s: %s", resp.Status, text)
+	}
+	if !used() {
+		t.Error("the use of the token was not noted")
+	}
+	if resp, text := b.do("DELETE", "/v1/"+made.Token.Name, "", admin...); resp.StatusCode != http.StatusOK {
+		t.Errorf("revoke: %s: %s", resp.Status, text)
+	}
+	if resp, _ := b.do("GET", "/v1/cameras", "", "Authorization", "Bearer "+made.Secret); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a revoked token: %s", resp.Status)
 	}
 }

@@ -28,7 +28,7 @@ func (s *Server) handler(ctx context.Context, conn *grpc.ClientConn, g *gate) (h
 		vedettev1.RegisterCameraServiceHandler, vedettev1.RegisterAnalyticsServiceHandler,
 		vedettev1.RegisterEventServiceHandler, vedettev1.RegisterSystemServiceHandler,
 		vedettev1.RegisterRuleServiceHandler, vedettev1.RegisterSinkServiceHandler, vedettev1.RegisterUserServiceHandler,
-		vedettev1.RegisterModelServiceHandler,
+		vedettev1.RegisterModelServiceHandler, vedettev1.RegisterTokenServiceHandler,
 	} {
 		if err := register(context.WithoutCancel(ctx), gateway, conn); err != nil {
 			return nil, nil, fmt.Errorf("prepare the JSON gateway: %w", err)

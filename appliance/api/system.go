@@ -34,8 +34,10 @@ func storage(st store.Stats) *vedettev1.Storage {
 		Pressure:  vedettev1.DiskPressure(st.Pressure) + vedettev1.DiskPressure_DISK_PRESSURE_NORMAL,
 		UsedBytes: st.Bytes, FreeBytes: st.FreeBytes, ShedDetections: int64(st.ShedDetections), CommitErrors: int64(st.CommitErrors),
 		Damaged: st.Damaged, LastDeleted: st.LastDeleted,
+		Outlook: &vedettev1.DiskOutlook{Course: vedettev1.DiskCourse(st.Outlook.Course), DaysLeft: st.Outlook.Left.Hours() / 24, BytesPerDay: st.Outlook.BytesPerDay},
 	}
 	for _, f := range st.Files {
+		v.WalBytes += f.WALBytes
 		v.MediaBytes += f.MediaBytes
 		if f.Day.IsZero() {
 			continue

@@ -74,6 +74,9 @@ func (s *tokenService) RevokeToken(ctx context.Context, req *vedettev1.RevokeTok
 
 func tokenView(t store.Token, a access) *vedettev1.Token {
 	v := &vedettev1.Token{Name: "tokens/" + t.ID, User: t.User, Role: string(a.Role), Cameras: a.names(), CreateTime: timestamppb.New(t.CreateTime)}
+	if !t.UsedTime.IsZero() {
+		v.UseTime = timestamppb.New(t.UsedTime)
+	}
 	if !t.ExpireTime.IsZero() {
 		v.ExpireTime = timestamppb.New(t.ExpireTime)
 	}

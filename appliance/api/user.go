@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -232,7 +233,8 @@ func (s *userService) LogIn(ctx context.Context, req *vedettev1.LogInRequest) (*
 	}
 	a.Login, a.expire = user, t.ExpireTime
 	s.cfg.Logger.InfoContext(ctx, "login", slog.String("user", user), slog.String("address", address))
-	if err := s.cfg.Store.Audit(ctx, store.AuditEntry{Actor: sessionUser(user), Action: "LogIn", Resource: sessionUser(user), Outcome: "OK"}); err != nil {
+	detail, _ := json.Marshal(auditDetail{Peer: peerOf(ctx)}) // strings alone
+	if err := s.cfg.Store.Audit(ctx, store.AuditEntry{Actor: sessionUser(user), Action: "LogIn", Resource: sessionUser(user), Outcome: "OK", Detail: detail}); err != nil {
 		return nil, err
 	}
 	return &vedettev1.LogInResponse{Secret: secret, Session: sessionView(a)}, nil

@@ -64,7 +64,7 @@ func (c *tokenList) Run(ctx context.Context, env *Env, g *grammar) error {
 	if err != nil {
 		return plain(err)
 	}
-	rows := [][]string{{"TOKEN", "USER", "ROLE", "CAMERAS", "CREATED", "EXPIRES"}}
+	rows := [][]string{{"TOKEN", "USER", "ROLE", "CAMERAS", "CREATED", "USED", "EXPIRES"}}
 	messages := make([]proto.Message, 0, len(list.GetTokens()))
 	for _, t := range list.GetTokens() {
 		messages = append(messages, t)
@@ -72,14 +72,17 @@ func (c *tokenList) Run(ctx context.Context, env *Env, g *grammar) error {
 		for _, n := range t.GetCameras() {
 			ids = append(ids, shortName(n))
 		}
-		cameras, expires := "all", "never"
+		cameras, used, expires := "all", "never", "never"
 		if len(ids) > 0 {
 			cameras = strings.Join(ids, ",")
 		}
 		if t.GetExpireTime() != nil {
 			expires = t.GetExpireTime().AsTime().Local().Format(time.DateTime)
 		}
-		rows = append(rows, []string{shortToken(t.GetName()), t.GetUser(), t.GetRole(), cameras, t.GetCreateTime().AsTime().Local().Format(time.DateTime), expires})
+		if t.GetUseTime() != nil {
+			used = t.GetUseTime().AsTime().Local().Format(time.DateTime)
+		}
+		rows = append(rows, []string{shortToken(t.GetName()), t.GetUser(), t.GetRole(), cameras, t.GetCreateTime().AsTime().Local().Format(time.DateTime), used, expires})
 	}
 	if c.Output == "json" {
 		return printJSON(env.Stdout, messages...)

@@ -54,6 +54,9 @@ func (s *Service) ListModels(ctx context.Context, _ *vedettev1.ListModelsRequest
 	now := s.state()
 	resp := &vedettev1.ListModelsResponse{}
 	for _, entry := range index.GetModels() {
+		if entry.GetState() == "" && entry.GetReason() != "" {
+			continue // a folder in the repository that is no model
+		}
 		m := &vedettev1.Model{Name: prefix + entry.GetName(), Version: entry.GetVersion(), State: entry.GetState(), Reason: entry.GetReason()}
 		v := vitals.Version{Model: entry.GetName(), Version: entry.GetVersion()}
 		if m.GetState() == "READY" {

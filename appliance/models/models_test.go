@@ -31,7 +31,10 @@ type sidecar struct {
 
 func (*sidecar) RepositoryIndex(context.Context, *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	return &inference.RepositoryIndexResponse{Models: []*inference.RepositoryIndexResponse_ModelIndex{
-		{Name: "detector", Version: "1", State: "READY"}, {Name: "broken", Version: "1", State: "UNAVAILABLE", Reason: "no model.onnx"}, {Name: "asleep"},
+		{Name: "detector", Version: "1", State: "READY"},
+		{Name: "broken", Version: "1", State: "UNAVAILABLE", Reason: "no model.onnx"},
+		{Name: "asleep"},
+		{Name: "train", Reason: "it has neither a configuration nor a version"},
 	}}, nil
 }
 

@@ -22,6 +22,8 @@ type Version struct{ Model, Version string }
 type Inference struct {
 	Models map[Version]ModelState
 	gpus   []*vedettev1.GpuSample
+	// goroutines of the sidecar; nil: not told.
+	goroutines *int64
 }
 
 // ModelState is what a version of a model does now.
@@ -75,6 +77,10 @@ func read(r io.Reader) (Inference, bool) {
 			slices.Sort(s.Providers)
 		}
 		out.Models[v] = s
+	}
+	if m := families["go_goroutines"].GetMetric(); len(m) == 1 {
+		n := int64(m[0].GetGauge().GetValue())
+		out.goroutines = &n
 	}
 	gpus := map[string]*vedettev1.GpuSample{}
 	each := func(family string, set func(g *vedettev1.GpuSample, v float64)) {

@@ -4,6 +4,7 @@ package vitals
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -103,6 +104,15 @@ func (r *Recorder) sample(ctx context.Context, now time.Time, since time.Duratio
 			pending += m.Pending
 		}
 		box.PendingRequests, box.Gpus = &pending, inference.gpus
+	}
+	for _, p := range box.GetProcesses() {
+		switch p.GetName() {
+		case "vedette":
+			own := int64(runtime.NumGoroutine())
+			p.Goroutines = &own
+		case "vedette-infer":
+			p.Goroutines = inference.goroutines
+		}
 	}
 	m := moment{box: box}
 	for _, c := range r.cfg.Cameras() {

@@ -26,6 +26,8 @@ nv_inference_pending_request_count{model="tracker",version="1"} 2
 # TYPE vedette_instance_provider gauge
 vedette_instance_provider{instance="detector_0",model="detector",provider="cuda",version="1"} 1
 vedette_instance_provider{instance="detector_1",model="detector",provider="cpu",version="1"} 1
+# TYPE go_goroutines gauge
+go_goroutines 41
 # TYPE nv_gpu_utilization gauge
 nv_gpu_utilization{gpu_uuid="GPU-1"} 0.62
 # TYPE nv_gpu_memory_used_bytes gauge
@@ -47,7 +49,9 @@ func TestSamplesTellOfTheBoxItsProcessesAndItsCameras(t *testing.T) {
 	drops := int64(0)
 	r := New(Config{
 		Dir: t.TempDir(), Store: size(1234), Metrics: metrics, InferMetrics: strings.TrimPrefix(infer.URL, "http://"), Keep: 3,
-		Processes: func() map[string]int { return map[string]int{"vedette": os.Getpid(), "vedette-infer": 0} },
+		Processes: func() map[string]int {
+			return map[string]int{"vedette": os.Getpid(), "vedette-infer": os.Getppid(), "vedette-ingest": 0}
+		},
 		Cameras: func() []*vedettev1.Camera {
 			drops += 10
 			return []*vedettev1.Camera{{Name: "cameras/door", Status: &vedettev1.CameraStatus{ReceivedFps: 15, AnalysedFps: 5, Drops: map[string]int64{"busy": drops}}}, {Name: "cameras/gate"}}
@@ -66,7 +70,7 @@ func TestSamplesTellOfTheBoxItsProcessesAndItsCameras(t *testing.T) {
 	if s.GetProcessors() < 1 || s.GetMemoryTotalBytes() <= s.GetMemoryBytes() || s.GetDiskTotalBytes() < s.GetDiskFreeBytes() || s.GetDiskFreeBytes() <= 0 || s.GetStoreBytes() != 1234 || s.GetPendingCommits() != 7 {
 		t.Errorf("box: %v", s)
 	}
-	if len(s.GetProcesses()) != 1 || s.GetProcesses()[0].GetResidentBytes() < 1<<20 {
+	if p := s.GetProcesses(); len(p) != 2 || p[0].GetResidentBytes() < 1<<20 || p[0].GetGoroutines() < 1 || p[1].GetGoroutines() != 41 {
 		t.Errorf("processes: %v", s.GetProcesses())
 	}
 	if s.GetPendingRequests() != 5 || len(s.GetGpus()) != 1 || s.GetGpus()[0].GetUtilization() != 0.62 || s.GetGpus()[0].GetMemoryTotalBytes() != 8e9 {

@@ -46,7 +46,7 @@ func contract() []row {
 		{id: "P18", title: "Restricted interfaces"},
 		{id: "P19", title: "Cancellation", deviation: "a sequence step inside an ensemble does not take its sequence down when a client cancels: the step hears that time went by", last: true},
 
-		{id: "R1", title: "Layout of the repository, protobuf text", deviation: "a folder with neither a configuration nor a version is no model: the index names it, and it fails nothing"},
+		{id: "R1", title: "Layout of the repository, protobuf text", deviation: "a folder with neither a configuration nor a version is no model: the index says so, and it fails nothing"},
 		{id: "R2", title: "Configurations completed from the model's files"},
 		{id: "R3", title: "Version policies"},
 		{id: "R4", title: "Model control: none, explicit, poll; reload without a gap", deviation: "sequences outlive a planned reload of the same version where the model or the server keeps their state"},

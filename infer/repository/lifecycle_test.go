@@ -145,7 +145,7 @@ foreign 1 UNAVAILABLE unable to find backend library for backend 'nothing', try 
 garbled  UNAVAILABLE config.pbtxt: unexpected EOF
 good 1 READY
 incomplete 1 UNAVAILABLE its graph has no outputs
-notes
+notes   it has neither a configuration nor a version
 versionless  UNAVAILABLE at least one version must be available under the version policy of model 'versionless'`
 		if got := index(r); got != want {
 			t.Errorf("index:\n%s\nwant:\n%s", got, want)
@@ -163,7 +163,7 @@ func TestR1AFolderWithoutAModelIsLeftAlone(t *testing.T) {
 				t.Errorf("%s: %v", mode, err)
 			}
 			time.Sleep(3 * time.Second)
-			if got, want := index(r), "good 1 READY\ntrain"; got != want || !r.Ready(t.Context()) {
+			if got, want := index(r), "good 1 READY\ntrain   it has neither a configuration nor a version"; got != want || !r.Ready(t.Context()) {
 				t.Errorf("%s: ready %v, index:\n%s\nwant:\n%s", mode, r.Ready(t.Context()), got, want)
 			}
 			if mode != repository.ModeExplicit {

@@ -220,6 +220,8 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 			case known[name]:
 			case l.twice:
 				out = append(out, infer.IndexEntry{Name: r.base(name), State: stateUnavailable, Reason: duplicate})
+			case !l.model:
+				out = append(out, infer.IndexEntry{Name: r.base(name), Reason: noModel})
 			default:
 				out = append(out, infer.IndexEntry{Name: r.base(name)})
 			}

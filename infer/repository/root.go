@@ -36,6 +36,9 @@ type listing struct {
 // duplicate is why a model of two repositories is not loaded.
 const duplicate = "model appears in two or more repositories"
 
+// noModel is what the index says of a folder that is none. It has no state.
+const noModel = "it has neither a configuration nor a version"
+
 // fetched is a model's directory.
 type fetched struct {
 	dir     string

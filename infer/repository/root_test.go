@@ -68,7 +68,7 @@ func TestR1AndR4PollingFollowsAnObjectStore(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if got := index(r); !strings.Contains(got, "bad  UNAVAILABLE config.pbtxt: ") || !strings.HasSuffix(got, "\nnotes") {
+		if got := index(r); !strings.Contains(got, "bad  UNAVAILABLE config.pbtxt: ") || !strings.HasSuffix(got, "\nnotes   it has neither a configuration nor a version") {
 			t.Errorf("got %s", got)
 		}
 		put("bad/config.pbtxt", echoModel)

@@ -554,7 +554,7 @@ try {
     await ann.locator("p", { hasText: "You are ann (viewer, for street)" }).first().waitFor(patience);
     await ann.locator(".needs", { hasText: "Sign in as an admin" }).waitFor(patience);
     // What the box would refuse is not offered.
-    const forbidden = /^(Disable|Enable|Remove|Change|Add|Save$|Draw|Delete|Unload|Load|Reload|Back up|Probe|Check again|Download a support)/;
+    const forbidden = /^(Disable|Enable|Remove|Change|Add|Make|Revoke|Save$|Draw|Delete|Unload|Load|Reload|Back up|Probe|Check again|Download a support)/;
     for (const [hash, name, ready] of [["#/", "live", ".tile .badge.bad0"], ["#/zones/street", "zones", ".shapes .pick"], ...screens.filter(([, n]) => !n.startsWith("zones") && !["counts", "add-camera", "models", "system"].includes(n)),
       ["#/counts/street", "counts", ".uplot"], ["#/edit/street", "edit", ".needs"], ["#/add", "add-camera", ".needs"], ["#/models", "models", "td.empty"], ["#/system", "system", ".uplot"]]) {
       await open(hash, ready, ann);
@@ -566,6 +566,8 @@ try {
       await shot(ann, `viewer-${name}`);
     }
     await other.close();
+    const { auditEntries } = await (await fetch(`${appliance.url}/v1/auditEntries?filter=${encodeURIComponent('method = "LogIn"')}`, { headers: { Authorization: `Bearer ${await adminToken()}` } })).json();
+    expect(auditEntries.length === 1 && auditEntries[0].actor === "users/ann" && auditEntries[0].peer === "127.0.0.1", `one sign-in is on record as ${JSON.stringify(auditEntries)}`);
   });
   await check("the checklist says what the box needs, and a support bundle is downloaded", async () => {
     await open("#/system", "tr[data-check=disk]");
@@ -577,6 +579,49 @@ try {
     expect(!bundle.includes("p@ss") && !bundle.includes("p%40ss"), "a password is in the bundle");
     const refused = await fetch(`${appliance.url}/v1/system/support-bundle.tar.gz`);
     expect(refused.status === 403, `a visitor gets ${refused.status}`);
+  });
+  await check("the header and the system screen tell how long the disk lasts, what each process holds, and how models and sinks do", async () => {
+    const sink = await fetch(`${appliance.url}/v1/sinks?sinkId=away`, { method: "POST", headers: { Authorization: `Bearer ${await adminToken()}` }, body: JSON.stringify({ webhook: { uri: "http://127.0.0.1:9/events" } }) });
+    expect(sink.ok, await sink.text());
+    await open("#/system", "tr[data-name='models/demo-detector'] .badge.bad0");
+    await page.locator("#truth", { hasText: /disk: .* free, (days left not known yet|.* left|full history kept|room for all)/ }).waitFor(patience);
+    await page.locator("tr[data-name='sinks/away'] a[href='#/settings']").waitFor(patience);
+    await page.waitForFunction(() => ["vedette", "vedette-infer"].every((name) => [...document.querySelectorAll("tr")].some((r) => r.cells[0]?.textContent === name && /B$/.test(r.cells[4].textContent) && Number(r.cells[5].textContent) > 5)), null, patience);
+    const facts = await page.locator("dl.facts").innerText();
+    for (const fact of ["Disk lasts", "Database", "Write-ahead log"]) expect(facts.includes(fact), `${fact} is missing`);
+    await accessible(page);
+    await shot(page, "system-parts");
+    await page.screenshot({ path: path.join(artifacts, "system-full.png"), fullPage: true });
+    await fetch(`${appliance.url}/v1/sinks/away`, { method: "DELETE", headers: { Authorization: `Bearer ${await adminToken()}` } });
+    await open("#/models", "tr[data-model=demo-detector]");
+    expect((await page.locator("tr[data-model=train]").count()) === 0, "a folder that is no model is shown as one");
+  });
+  await check("a token is made, shown once, used and revoked", async () => {
+    await open("#/settings", "tr[data-token=admin]");
+    await page.getByRole("button", { name: "Make a token" }).click();
+    const form = page.locator("form.token");
+    await form.getByRole("textbox").fill("grafana");
+    await form.getByLabel("Valid for, days").fill("30");
+    await form.getByRole("button", { name: "Make it" }).click();
+    const secret = await page.locator("pre.secret").innerText();
+    await accessible(page);
+    await shot(page, "settings-token");
+    await page.locator("tr[data-token=grafana] td", { hasText: "never" }).waitFor(patience);
+    const asGrafana = () => fetch(`${appliance.url}/v1/cameras`, { headers: { Authorization: `Bearer ${secret}` } });
+    expect((await asGrafana()).ok, "the token does not let in");
+    await page.reload();
+    await page.locator("tr[data-token=grafana] td:nth-child(5)", { hasText: ":" }).waitFor(patience);
+    expect(!(await page.content()).includes(secret), "the token is shown twice");
+    page.once("dialog", (d) => d.accept());
+    await page.getByRole("button", { name: /Revoke the token of grafana/ }).click();
+    await page.locator("tr[data-token=grafana]").waitFor({ state: "detached", ...patience });
+    expect((await asGrafana()).status === 401, "a revoked token lets in");
+  });
+  await check("an address that is none leads a person to the dashboard", async () => {
+    await page.goto(`${appliance.url}/nope`);
+    await page.locator("h1", { hasText: "There is no such screen" }).waitFor(patience);
+    await page.goto(`${appliance.url}/cameras`);
+    await page.locator("tr[data-camera]").first().waitFor(patience);
   });
   await check("a backup is made, says how to go back to it, and is deleted", async () => {
     await open("#/settings", ".panel");
@@ -793,6 +838,8 @@ try {
         ratios.push((await frameRate(p, 2)) / empty);
       }
       ratios.sort((a, b) => a - b);
+      const lines = await p.evaluate(() => Math.max(...[...document.querySelectorAll(".tile .facts")].map((f) => Math.round(f.getBoundingClientRect().height / parseFloat(getComputedStyle(f).lineHeight)))));
+      expect(lines <= 2, `what a tile tells takes ${lines} lines`);
       console.log(`   ratios ${ratios.map((r) => r.toFixed(2)).join(", ")}`);
       await shot(p, "live-64");
       await accessible(p);

@@ -93,7 +93,7 @@ export interface BoxSample {
   diskFreeBytes?: string;
   diskTotalBytes?: string;
   storeBytes?: string;
-  processes?: { name: string; cpu?: number; residentBytes?: string }[];
+  processes?: { name: string; cpu?: number; residentBytes?: string; goroutines?: string }[];
   gpus?: { name: string; utilization?: number; memoryUsedBytes?: string; memoryTotalBytes?: string }[];
   pendingRequests?: string;
   pendingCommits?: string;
@@ -129,13 +129,16 @@ export interface Frame {
 
 export interface Event { name: string; camera?: string; type: string; time: string; track?: string; attributes?: Record<string, string>; snapshot?: string; clip?: string }
 
+/** Outlook is how long the disk lasts. */
+export interface Outlook { course?: string; daysLeft?: number; bytesPerDay?: string }
+
 export interface System {
   version?: string;
   startTime?: string;
   serverTime?: string;
   demo?: boolean;
   sample?: BoxSample;
-  storage?: { pressure?: string; usedBytes?: string; freeBytes?: string; mediaBytes?: string; oldestTime?: string; days?: number; shedDetections?: string; lastCommitTime?: string; commitErrors?: string; damaged?: string[] };
+  storage?: { pressure?: string; usedBytes?: string; freeBytes?: string; mediaBytes?: string; oldestTime?: string; days?: number; shedDetections?: string; lastCommitTime?: string; commitErrors?: string; damaged?: string[]; walBytes?: string; outlook?: Outlook };
   load?: { level?: string; message?: string };
   processes?: { name: string; state?: string; reason?: string; message?: string; restarts?: string }[];
 }

@@ -11,7 +11,7 @@ import { overview, stateOf } from "./overview";
 import { eventsScreen, tracksScreen, trackScreen } from "./search";
 import { settingsScreen } from "./settings";
 import { live } from "./state";
-import { systemScreen, troublesOf } from "./system";
+import { lastsOf, systemScreen, troublesOf } from "./system";
 import { zonesScreen } from "./zones";
 
 const nav: [string, string][] = [["#/", "Live"], ["#/tracks", "Tracks"], ["#/events", "Events"], ["#/counts", "Counts"], ["#/cameras", "Cameras"], ["#/models", "Models"], ["#/system", "System"], ["#/settings", "Settings"]];
@@ -125,7 +125,7 @@ function tellTruth(): void {
   const starting = (s?.processes ?? []).filter((p) => p.state === "PROCESS_STATE_STARTING");
   const down = (s?.processes ?? []).filter((p) => p.state !== "PROCESS_STATE_READY" && !starting.includes(p));
   const parts = [all.length ? `${well} of ${on} ${on === 1 ? "camera" : "cameras"} live` : "no camera yet", ...[...counts].map(([word, n]) => `${n} ${word}`), ...starting.map((p) => `${p.name} is starting`), ...down.map((p) => `${p.name} is not ready${p.message ? `: ${p.message}` : ""}`)];
-  if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `${bytes(s.sample.diskFreeBytes)} of disk free`);
+  if (s?.sample) parts.push(`CPU ${percent(s.sample.cpu)}`, ...(s.sample.gpus ?? []).map((g) => `GPU ${percent(g.utilization)}`), `disk: ${bytes(s.sample.diskFreeBytes)} free, ${lastsOf(s)}`);
   const troubles = s ? troublesOf(s) : [];
   if (Math.abs(live.clockOffset) > 5000) troubles.push(`The box's clock is ${span(Math.abs(live.clockOffset))} ${live.clockOffset < 0 ? "behind" : "ahead of"} this browser's: set whichever is wrong, best by a time server (NTP).`);
   truth.className = `bad${down.length ? 2 : Math.max(0, ...all.map((x) => x.bad), troubles.length || starting.length ? 1 : 0)}`;

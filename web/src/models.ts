@@ -6,7 +6,8 @@ import { note } from "./notes";
 import { may, needs } from "./rights";
 import { live } from "./state";
 
-const badness: Record<string, 0 | 1 | 2> = { READY: 0, LOADING: 1, UNLOADING: 1, UNAVAILABLE: 2 };
+/** badness of a model by its state. */
+export const badness: Record<string, 0 | 1 | 2> = { READY: 0, LOADING: 1, UNLOADING: 1, UNAVAILABLE: 2 };
 
 const mean = (duration: string | undefined): string => (duration ? ms(seconds(duration) * 1000) : "–");
 

@@ -72,7 +72,7 @@ class Tile {
     this.id = lastPart(camera.name);
     this.view = new CameraView(camera.name, pictures);
     this.title.href = `#/camera/${this.id}`;
-    fill(this.facts, this.numbers, this.tracked, this.spark.root);
+    fill(this.facts, el("span", {}, this.numbers, this.tracked), this.spark.root);
     this.root = el("article", { class: "tile", "data-camera": this.id, "aria-label": `Camera ${this.id}` },
       el("div", { class: "picture" }, this.view.canvas, this.trouble),
       el("div", { class: "caption" }, this.title, this.badge, this.age), this.facts);

@@ -1,13 +1,14 @@
 // What holds for the whole box: this browser's session, who may use it, what was changed, backups, where events go.
 
 import { ask, type Refusal, type Session } from "./api";
-import { bytes, clockTime, el, excuse, fill, lastPart, millis, nothing, table, words } from "./dom";
+import { bytes, clockTime, el, excuse, explained, fill, lastPart, millis, nothing, table, words } from "./dom";
 import { attempt, note } from "./notes";
 import { may, needs, who } from "./rights";
 import { sinksPart } from "./sinks";
 import { live } from "./state";
 
 interface User { name: string; role?: string; cameras?: string[]; disabled?: boolean; createTime?: string }
+interface Token { name: string; user?: string; role?: string; cameras?: string[]; createTime?: string; expireTime?: string; useTime?: string }
 interface Entry { name: string; time: string; actor?: string; peer?: string; method?: string; resource?: string; outcome?: string; request?: string }
 interface Backup { name: string; createTime?: string; path?: string; bytes?: string; files?: number }
 
@@ -86,6 +87,50 @@ function usersPart(): HTMLElement {
   return el("section", { class: "panel" }, el("h2", {}, "People"), table("People", [["Name", ""], ["Role", "viewer, operator or admin; each includes the ones before it"], ["Cameras", "Those they may see"], ["State", ""], ["", ""]], body), el("p", { class: "buttons" }, el("button", { onclick: () => form() }, "Add a person")), place);
 }
 
+function tokensPart(): HTMLElement {
+  const body = el("tbody");
+  const place = el("div");
+  const revoke = (t: Token): void => {
+    if (confirm(`Revoke the token of ${t.user ?? "?"}? Whatever uses it is let in no more, and its open streams end at once.`)) void attempt(ask("DELETE", `/v1/${t.name}`), `The token of ${t.user ?? "?"} is revoked`, load);
+  };
+  const form = (): void => {
+    const user = el("input", { required: true, autocomplete: "off", maxlength: 128 });
+    const role = el("select", {}, ...roles.map(([r, what]) => el("option", { value: r }, `${r}: ${what}`)));
+    const days = el("input", { type: "number", min: 1, max: 36500, step: 1 });
+    const cameras = [...live.cameras.keys()].sort().map((c) => el("input", { type: "checkbox", value: c }));
+    const answer = el("p", { class: "answer bad", role: "status" });
+    const make = async (): Promise<void> => {
+      try {
+        const { secret } = await ask<{ secret: string }>("POST", "/v1/tokens", { token: { user: user.value.trim(), role: role.value, cameras: cameras.filter((c) => c.checked).map((c) => c.value) }, ...(days.value ? { ttl: `${Number(days.value) * 86400}s` } : {}) });
+        fill(place, el("h3", {}, `The token of ${user.value.trim()}`), el("p", { class: "meaning", role: "status" }, "It is shown this once: put it where it belongs now. Programs send it as “authorization: Bearer TOKEN”."), el("pre", { class: "secret", tabindex: 0, "aria-label": "The new token" }, secret),
+          el("p", { class: "buttons" }, el("button", { onclick: () => void navigator.clipboard.writeText(secret).then(() => note("Copied."), () => note("This browser lets only pages by HTTPS copy: select the text instead.", true)) }, "Copy"), el("button", { onclick: () => fill(place) }, "Done")));
+        place.querySelector("pre")?.focus();
+        await load();
+      } catch (e) {
+        fill(answer, (e as Error).message);
+      }
+    };
+    fill(place, el("form", { class: "person token", onsubmit: (e) => { e.preventDefault(); void make(); } }, el("h3", {}, "Make a token"),
+      el("label", { class: "field" }, el("span", {}, "For"), user, el("small", {}, "The program or person that will use it, such as grafana.")), el("label", { class: "field" }, el("span", {}, "May"), role),
+      el("label", { class: "field" }, el("span", {}, "Valid for, days"), days, el("small", {}, "Empty: until it is revoked.")),
+      cameras.length ? el("fieldset", {}, el("legend", {}, "Cameras (none chosen: all)"), el("div", { class: "chips" }, ...cameras.map((c) => el("label", {}, c, lastPart(c.value))))) : null,
+      el("p", { class: "buttons" }, el("button", { class: "main" }, "Make it"), el("button", { type: "button", onclick: () => fill(place) }, "Cancel")), answer));
+    user.focus();
+  };
+  const load = async (): Promise<void> => {
+    try {
+      const { tokens = [] } = await ask<{ tokens?: Token[] }>("GET", "/v1/tokens");
+      fill(body, ...(tokens.length ? tokens.map((t) => el("tr", { "data-token": t.user }, el("td", {}, t.user ?? "", el("small", { class: "why" }, lastPart(t.name))), el("td", {}, t.role ?? ""), el("td", {}, t.cameras?.length ? t.cameras.map(lastPart).join(", ") : "all"),
+        el("td", { class: "time" }, clockTime(millis(t.createTime))), el("td", { class: "time" }, t.useTime ? clockTime(millis(t.useTime)) : "never"), el("td", { class: "time" }, t.expireTime ? clockTime(millis(t.expireTime)) : "never"),
+        el("td", { class: "buttons" }, el("button", { onclick: () => revoke(t), "aria-label": `Revoke the token of ${t.user ?? "?"} (${lastPart(t.name)})` }, "Revoke")))) : [nothing(7, "No program has a token. Make one for whatever is to use the API.")]));
+    } catch (e) {
+      fill(body, excuse(7, "Who may use the API")(e as Refusal));
+    }
+  };
+  void load();
+  return el("section", { class: "panel" }, el("h2", {}, explained("Tokens", "What programs show to be let in; people have passwords")), table("Tokens", [["For", ""], ["Role", "viewer, operator or admin; each includes the ones before it"], ["Cameras", "Those it is for"], ["Made", ""], ["Last used", "To the hour"], ["Ends", "When it is no longer valid by itself"], ["", ""]], body), el("p", { class: "buttons" }, el("button", { onclick: form }, "Make a token")), place);
+}
+
 function auditPart(): HTMLElement {
   const body = el("tbody");
   const more = el("button", { hidden: true, onclick: () => void load() }, "More");
@@ -149,8 +194,8 @@ export function settingsScreen(main: HTMLElement): () => void {
   const about = el("p", { class: "lead" });
   const told = (): void => fill(about, `Vedette ${live.system?.version ?? ""}. Times are shown in ${Intl.DateTimeFormat().resolvedOptions().timeZone}, the time zone of this browser. What changed between versions stands in CHANGELOG.md of the package.`);
   const sinks = may("admin", true) ? sinksPart() : undefined;
-  fill(main, el("h1", {}, "Settings"), about, sessionPart(), ...(sinks ? [usersPart(), sinks.root, auditPart(), backupsPart()]
-    : [el("section", { class: "panel" }, el("h2", {}, "The box"), needs("admin", "see and change who may use the box, where events go, who changed what, and backups", true))]));
+  fill(main, el("h1", {}, "Settings"), about, sessionPart(), ...(sinks ? [usersPart(), tokensPart(), sinks.root, auditPart(), backupsPart()]
+    : [el("section", { class: "panel" }, el("h2", {}, "The box"), needs("admin", "see and change who may use the box and its API, where events go, who changed what, and backups", true))]));
   told();
   const off = live.on("system", told);
   return () => {

@@ -42,7 +42,7 @@ const kindOf = (s: Sink): Kind => (Object.keys(kinds) as Kind[]).find((k) => s[k
 const address = (s: Sink): string => s.mqtt?.uri ?? s.webhook?.uri ?? s.nats?.uri ?? s.kafka?.brokers?.join(", ") ?? "?";
 
 /** state is how delivery goes, as a badge with what to know about it. */
-function state(s: Sink): HTMLElement {
+export function state(s: Sink): HTMLElement {
   const t = s.status ?? {};
   const word = s.disabled ? "paused" : words(t.state, "DELIVERY_STATE_");
   const next = word === "backoff" && t.nextAttemptTime ? `next attempt in ${span(millis(t.nextAttemptTime) - live.now())}` : "";

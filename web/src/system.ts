@@ -4,6 +4,8 @@ import { ask, type BoxSample, type CameraSample, type Finding, type Refusal, typ
 import { bytes, clockTime, el, explained, Facts, fill, lastPart, millis, ms, nothing, percent, span, table, text, words } from "./dom";
 import { Plot, type PlotData } from "./plot";
 import { may, needs } from "./rights";
+import { badness as modelBadness } from "./models";
+import { state as stateOf } from "./sinks";
 import { live } from "./state";
 
 const jobs: Record<string, string> = {
@@ -24,6 +26,19 @@ function cameraPlot(samples: CameraSample[], of: (s: CameraSample) => number | u
   // The eight busiest have a line of their own; more would be no plot to read.
   const busiest = [...byCamera].sort((a, b) => Math.max(0, ...b[1].values()) - Math.max(0, ...a[1].values()) || a[0].localeCompare(b[0])).slice(0, 8);
   return { times, series: busiest.map(([name, m]) => ({ label: lastPart(name), values: times.map((t) => m.get(t) ?? null) })) };
+}
+
+/** lastsOf says how long the disk lasts. */
+export function lastsOf(s: System): string {
+  const { outlook: o = {}, days = 0 } = s.storage ?? {};
+  const n = Math.floor(o.daysLeft ?? 0);
+  const all = days === 1 ? "1 day" : `${days} days`;
+  switch (o.course) {
+    case "DISK_COURSE_FILLING": return n > 3650 ? "more than 10 years left" : n > 1 ? `${n} days left` : n === 1 ? "1 day left" : `${span((o.daysLeft ?? 0) * 86400e3)} left`;
+    case "DISK_COURSE_SUFFICIENT": return "room for all days that are to be kept";
+    case "DISK_COURSE_FULL": return `full history kept: ${all}, oldest deleted first`;
+    default: return "days left not known yet";
+  }
 }
 
 /** troublesOf lists what needs a person, each with what to do. */
@@ -67,9 +82,43 @@ function doctorPart(): HTMLElement {
     el("p", { class: "meaning" }, "The bundle is what a report of a fault needs: this checklist, versions, states, metrics and the newest log, without passwords, keys, tokens and pictures. Read it before you send it."));
 }
 
+/** partsOf are the models, and the sinks with what waits for them, in short; each has a screen of its own. */
+function partsOf(): { root: HTMLElement; close: () => void } {
+  const [models, sinks] = [el("tbody"), el("tbody")];
+  const badge = (bad: 0 | 1 | 2, word: string): HTMLElement => el("span", { class: `badge bad${bad}` }, word);
+  const told = new Map<HTMLElement, string>();
+  const show = (body: HTMLElement, list: { name?: string }[], empty: string, fault: string | undefined, rows: () => HTMLElement[]): void => {
+    const key = JSON.stringify(list);
+    if (told.get(body) === key) return;
+    told.set(body, key);
+    const focused = document.activeElement?.closest<HTMLElement>("tr[data-name]")?.dataset.name;
+    const refused = /is not for|needs the role/.test(fault ?? "");
+    fill(body, ...(refused ? [nothing(4, el("a", { href: "#/signin" }, "Sign in as an admin"), " for all cameras to see this.")] : fault !== undefined ? [nothing(4, fault)] : list.length ? rows() : [nothing(4, empty)]));
+    if (focused) body.querySelector<HTMLElement>(`[data-name="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
+  };
+  fill(models, nothing(3, "Asking …"));
+  fill(sinks, nothing(4, "Asking …"));
+  const offs = [live.on("models", (list) => show(models, list.map(({ name, version, state, reason }) => ({ name, version, state, reason })), "The model repository is empty.", list.length === 1 && !list[0]!.name ? list[0]!.reason : undefined, () => list.map((m) =>
+    el("tr", { "data-name": m.name }, el("td", {}, el("a", { href: "#/models" }, lastPart(m.name))), el("td", {}, m.version ?? "–"),
+      el("td", {}, badge(modelBadness[m.state ?? ""] ?? 1, (m.state || "not loaded").toLowerCase())))))),
+  live.on("sinks", (list) => show(sinks, list, "Events go nowhere yet but into this box.", list.length === 1 && !list[0]!.name ? list[0]!.status?.message : undefined, () => list.map((s) => {
+    const t = s.status ?? {};
+    return el("tr", { "data-name": s.name }, el("td", {}, el("a", { href: "#/settings" }, s.displayName || lastPart(s.name))), stateOf(s), el("td", { class: "time" }, t.oldestWaitingTime ? clockTime(millis(t.oldestWaitingTime)) : "nothing waits"), el("td", {}, t.delivered ?? "0"));
+  })))];
+  live.detail("system");
+  const root = el("div", { class: "cards" },
+    el("section", { class: "panel" }, el("h2", {}, el("a", { href: "#/models" }, "Models")), table("Models", [["Model", ""], ["Version", ""], ["State", ""]], models)),
+    el("section", { class: "panel" }, el("h2", {}, el("a", { href: "#/settings" }, "Sinks")), table("Sinks", [["Sink", "Where events go besides this box"], ["State", ""], ["Waiting since", "Time of the oldest event that is not delivered yet"], ["Delivered", "Events since the appliance started"]], sinks)));
+  return { root, close: () => {
+    offs.forEach((o) => o());
+    live.detail("");
+  } };
+}
+
 export function systemScreen(main: HTMLElement): () => void {
   const body = el("tbody");
   const head = el("p", { class: "lead" });
+  const parts = partsOf();
   const facts = new Facts("facts wide");
   const fps = (v: number): string => `${v.toFixed(v < 10 ? 1 : 0)} fps`;
   const plots = {
@@ -84,8 +133,8 @@ export function systemScreen(main: HTMLElement): () => void {
     gpu: new Plot("GPU", "Busy share of each GPU", (v) => `${v.toFixed(0)} %`, "lines", "No GPU was found on this box, or its driver's library is missing. Models run on the processor."),
   };
   fill(main, el("h1", {}, "System"), head,
-    table("Processes", [["Process", ""], ["Job", ""], ["State", ""], ["Processor", "Processors it keeps busy: 100 % is one of them whole"], ["Memory", "Resident set"], ["Restarts", "Since the appliance started"]], body),
-    facts.root, may("admin", true) ? doctorPart() : needs("admin", "see the box's checklist and download a support bundle", true), el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
+    table("Processes", [["Process", ""], ["Job", ""], ["State", ""], ["Processor", "Processors it keeps busy: 100 % is one of them whole"], ["Memory", "Resident set"], ["Goroutines", "Tasks within the process; a number that only grows is a fault to report. vedette-ingest does not tell"], ["Restarts", "Since the appliance started"]], body),
+    facts.root, parts.root, may("admin", true) ? doctorPart() : needs("admin", "see the box's checklist and download a support bundle", true), el("h2", {}, "The last half hour"), el("div", { class: "cards" }, ...Object.values(plots).map((p) => p.root)),
     el("p", { class: "meaning" }, "Elsewhere: ", el("a", { href: "/metrics" }, "metrics for Prometheus"), " · ", el("a", { href: "/api" }, "the API, path by path"), " · ", el("a", { href: "#/models" }, "models")));
 
   let box: BoxSample[] = [];
@@ -118,14 +167,17 @@ export function systemScreen(main: HTMLElement): () => void {
       const spent = now.processes?.find((x) => x.name === p.name);
       return el("tr", {}, el("td", {}, p.name), el("td", { class: "job" }, jobs[p.name] ?? ""),
         el("td", {}, el("span", { class: `badge bad${state === "ready" ? 0 : state === "starting" ? 1 : 2}` }, state), el("small", { class: "why" }, p.message ?? "")),
-        el("td", {}, spent ? percent(spent.cpu) : "–"), el("td", {}, spent ? bytes(spent.residentBytes) : "–"), el("td", {}, p.restarts ?? "0"));
-    }), s.processes?.length ? null : nothing(6, "Asking …"));
+        el("td", {}, spent ? percent(spent.cpu) : "–"), el("td", {}, spent ? bytes(spent.residentBytes) : "–"), el("td", {}, spent?.goroutines ?? "–"), el("td", {}, p.restarts ?? "0"));
+    }), s.processes?.length ? null : nothing(7, "Asking …"));
     const st = s.storage ?? {};
     facts.show([
       ["Processor", `${percent(now.cpu)} of ${now.processors ?? 0}`, "Busy share of all processors together over the last seconds"],
       ["Memory", `${bytes(now.memoryBytes)} of ${bytes(now.memoryTotalBytes)}`, "In use on the whole box"],
       ["Disk", `${bytes(now.diskFreeBytes)} of ${bytes(now.diskTotalBytes)} free`, "Free on the file system that holds the data"],
       ["Store", `${bytes(now.storeBytes)}${st.mediaBytes ? `, ${bytes(st.mediaBytes)} of it pictures and clips` : ""}`, "What tracks, detections, events and their pictures take on disk"],
+      ["Disk lasts", lastsOf(s), `Until the oldest day is deleted to make room, at the pace of the last days${st.outlook?.bytesPerDay ? ` (${bytes(st.outlook.bytesPerDay)} a day)` : "; known after an hour"}`],
+      ["Database", bytes(Number(st.usedBytes ?? 0) - Number(st.mediaBytes ?? 0) - Number(st.walBytes ?? 0)), "The database files: the catalogue, and one a day"],
+      ["Write-ahead log", bytes(st.walBytes), "What was committed and not yet moved into the database files (WAL)"],
       ["Kept", st.days ? `${st.days} ${st.days === 1 ? "day" : "days"}` : "–", "How far back tracks, detections and events go"],
       ["Last commit", st.lastCommitTime ? clockTime(millis(st.lastCommitTime)) : "–", "When what was seen was last written to disk"],
       ["GPU", now.gpus?.length ? now.gpus.map((g) => `${percent(g.utilization)}, ${bytes(g.memoryUsedBytes)} of ${bytes(g.memoryTotalBytes)}`).join("; ") : "none found", "As the inference sidecar sees it"],
@@ -154,6 +206,7 @@ export function systemScreen(main: HTMLElement): () => void {
   const off = live.on("system", update);
   return () => {
     off();
+    parts.close();
     Object.values(plots).forEach((p) => p.close());
   };
 }

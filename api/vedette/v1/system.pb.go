@@ -84,6 +84,63 @@ func (LoadLevel) EnumDescriptor() ([]byte, []int) {
 	return file_vedette_v1_system_proto_rawDescGZIP(), []int{0}
 }
 
+// DiskCourse is what the growth of what is kept leads to.
+type DiskCourse int32
+
+const (
+	// Not known yet: it takes a whole day, or an hour of the current one.
+	DiskCourse_DISK_COURSE_UNSPECIFIED DiskCourse = 0
+	// Space runs out before the oldest day is too old.
+	DiskCourse_DISK_COURSE_FILLING DiskCourse = 1
+	// There is room for all days until they are too old.
+	DiskCourse_DISK_COURSE_SUFFICIENT DiskCourse = 2
+	// All the space there is holds history: each new day costs the oldest.
+	DiskCourse_DISK_COURSE_FULL DiskCourse = 3
+)
+
+// Enum value maps for DiskCourse.
+var (
+	DiskCourse_name = map[int32]string{
+		0: "DISK_COURSE_UNSPECIFIED",
+		1: "DISK_COURSE_FILLING",
+		2: "DISK_COURSE_SUFFICIENT",
+		3: "DISK_COURSE_FULL",
+	}
+	DiskCourse_value = map[string]int32{
+		"DISK_COURSE_UNSPECIFIED": 0,
+		"DISK_COURSE_FILLING":     1,
+		"DISK_COURSE_SUFFICIENT":  2,
+		"DISK_COURSE_FULL":        3,
+	}
+)
+
+func (x DiskCourse) Enum() *DiskCourse {
+	p := new(DiskCourse)
+	*p = x
+	return p
+}
+
+func (x DiskCourse) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DiskCourse) Descriptor() protoreflect.EnumDescriptor {
+	return file_vedette_v1_system_proto_enumTypes[1].Descriptor()
+}
+
+func (DiskCourse) Type() protoreflect.EnumType {
+	return &file_vedette_v1_system_proto_enumTypes[1]
+}
+
+func (x DiskCourse) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DiskCourse.Descriptor instead.
+func (DiskCourse) EnumDescriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
+}
+
 // DiskPressure is a rung of the ladder that is climbed when space runs out. Days are deleted first.
 type DiskPressure int32
 
@@ -127,11 +184,11 @@ func (x DiskPressure) String() string {
 }
 
 func (DiskPressure) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_system_proto_enumTypes[1].Descriptor()
+	return file_vedette_v1_system_proto_enumTypes[2].Descriptor()
 }
 
 func (DiskPressure) Type() protoreflect.EnumType {
-	return &file_vedette_v1_system_proto_enumTypes[1]
+	return &file_vedette_v1_system_proto_enumTypes[2]
 }
 
 func (x DiskPressure) Number() protoreflect.EnumNumber {
@@ -140,7 +197,7 @@ func (x DiskPressure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DiskPressure.Descriptor instead.
 func (DiskPressure) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{1}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{2}
 }
 
 // Severity is how bad a finding is.
@@ -181,11 +238,11 @@ func (x Severity) String() string {
 }
 
 func (Severity) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_system_proto_enumTypes[2].Descriptor()
+	return file_vedette_v1_system_proto_enumTypes[3].Descriptor()
 }
 
 func (Severity) Type() protoreflect.EnumType {
-	return &file_vedette_v1_system_proto_enumTypes[2]
+	return &file_vedette_v1_system_proto_enumTypes[3]
 }
 
 func (x Severity) Number() protoreflect.EnumNumber {
@@ -194,7 +251,7 @@ func (x Severity) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Severity.Descriptor instead.
 func (Severity) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{2}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{3}
 }
 
 // ProcessState is where a process is in its life.
@@ -239,11 +296,11 @@ func (x ProcessState) String() string {
 }
 
 func (ProcessState) Descriptor() protoreflect.EnumDescriptor {
-	return file_vedette_v1_system_proto_enumTypes[3].Descriptor()
+	return file_vedette_v1_system_proto_enumTypes[4].Descriptor()
 }
 
 func (ProcessState) Type() protoreflect.EnumType {
-	return &file_vedette_v1_system_proto_enumTypes[3]
+	return &file_vedette_v1_system_proto_enumTypes[4]
 }
 
 func (x ProcessState) Number() protoreflect.EnumNumber {
@@ -252,7 +309,7 @@ func (x ProcessState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProcessState.Descriptor instead.
 func (ProcessState) EnumDescriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{3}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{4}
 }
 
 type GetCapacityRequest struct {
@@ -1038,8 +1095,12 @@ type Storage struct {
 	LastDeleted []string `protobuf:"bytes,10,rep,name=last_deleted,json=lastDeleted,proto3" json:"last_deleted,omitempty"`
 	// When the newest window was committed.
 	LastCommitTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_commit_time,json=lastCommitTime,proto3" json:"last_commit_time,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Bytes of used_bytes that are write-ahead logs: what was committed and not yet moved into the databases.
+	WalBytes int64 `protobuf:"varint,12,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
+	// How long the disk lasts.
+	Outlook       *DiskOutlook `protobuf:"bytes,13,opt,name=outlook,proto3" json:"outlook,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Storage) Reset() {
@@ -1149,6 +1210,83 @@ func (x *Storage) GetLastCommitTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Storage) GetWalBytes() int64 {
+	if x != nil {
+		return x.WalBytes
+	}
+	return 0
+}
+
+func (x *Storage) GetOutlook() *DiskOutlook {
+	if x != nil {
+		return x.Outlook
+	}
+	return nil
+}
+
+// DiskOutlook is how long the disk lasts at the pace of the last days.
+type DiskOutlook struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Course DiskCourse             `protobuf:"varint,1,opt,name=course,proto3,enum=vedette.v1.DiskCourse" json:"course,omitempty"`
+	// Days until the oldest day is deleted for want of space, while the disk fills.
+	DaysLeft float64 `protobuf:"fixed64,2,opt,name=days_left,json=daysLeft,proto3" json:"days_left,omitempty"`
+	// What a day adds to what is kept; 0: not known yet.
+	BytesPerDay   int64 `protobuf:"varint,3,opt,name=bytes_per_day,json=bytesPerDay,proto3" json:"bytes_per_day,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskOutlook) Reset() {
+	*x = DiskOutlook{}
+	mi := &file_vedette_v1_system_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskOutlook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskOutlook) ProtoMessage() {}
+
+func (x *DiskOutlook) ProtoReflect() protoreflect.Message {
+	mi := &file_vedette_v1_system_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskOutlook.ProtoReflect.Descriptor instead.
+func (*DiskOutlook) Descriptor() ([]byte, []int) {
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DiskOutlook) GetCourse() DiskCourse {
+	if x != nil {
+		return x.Course
+	}
+	return DiskCourse_DISK_COURSE_UNSPECIFIED
+}
+
+func (x *DiskOutlook) GetDaysLeft() float64 {
+	if x != nil {
+		return x.DaysLeft
+	}
+	return 0
+}
+
+func (x *DiskOutlook) GetBytesPerDay() int64 {
+	if x != nil {
+		return x.BytesPerDay
+	}
+	return 0
+}
+
 type ListAuditEntriesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Conditions joined by AND over actor (=), method (=), resource (=), outcome (=) and time (<, >=):
@@ -1165,7 +1303,7 @@ type ListAuditEntriesRequest struct {
 
 func (x *ListAuditEntriesRequest) Reset() {
 	*x = ListAuditEntriesRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[10]
+	mi := &file_vedette_v1_system_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1315,7 @@ func (x *ListAuditEntriesRequest) String() string {
 func (*ListAuditEntriesRequest) ProtoMessage() {}
 
 func (x *ListAuditEntriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[10]
+	mi := &file_vedette_v1_system_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1328,7 @@ func (x *ListAuditEntriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEntriesRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditEntriesRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{10}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListAuditEntriesRequest) GetFilter() string {
@@ -1232,7 +1370,7 @@ type ListAuditEntriesResponse struct {
 
 func (x *ListAuditEntriesResponse) Reset() {
 	*x = ListAuditEntriesResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[11]
+	mi := &file_vedette_v1_system_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1382,7 @@ func (x *ListAuditEntriesResponse) String() string {
 func (*ListAuditEntriesResponse) ProtoMessage() {}
 
 func (x *ListAuditEntriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[11]
+	mi := &file_vedette_v1_system_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1395,7 @@ func (x *ListAuditEntriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditEntriesResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditEntriesResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{11}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListAuditEntriesResponse) GetAuditEntries() []*AuditEntry {
@@ -1298,7 +1436,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_vedette_v1_system_proto_msgTypes[12]
+	mi := &file_vedette_v1_system_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1448,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[12]
+	mi := &file_vedette_v1_system_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1461,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{12}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AuditEntry) GetName() string {
@@ -1390,7 +1528,7 @@ type ListFindingsRequest struct {
 
 func (x *ListFindingsRequest) Reset() {
 	*x = ListFindingsRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	mi := &file_vedette_v1_system_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1540,7 @@ func (x *ListFindingsRequest) String() string {
 func (*ListFindingsRequest) ProtoMessage() {}
 
 func (x *ListFindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[13]
+	mi := &file_vedette_v1_system_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1553,7 @@ func (x *ListFindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListFindingsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{13}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{14}
 }
 
 type ListFindingsResponse struct {
@@ -1428,7 +1566,7 @@ type ListFindingsResponse struct {
 
 func (x *ListFindingsResponse) Reset() {
 	*x = ListFindingsResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	mi := &file_vedette_v1_system_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1578,7 @@ func (x *ListFindingsResponse) String() string {
 func (*ListFindingsResponse) ProtoMessage() {}
 
 func (x *ListFindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[14]
+	mi := &file_vedette_v1_system_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1591,7 @@ func (x *ListFindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListFindingsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{14}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListFindingsResponse) GetFindings() []*Finding {
@@ -1479,7 +1617,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	mi := &file_vedette_v1_system_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1629,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[15]
+	mi := &file_vedette_v1_system_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1642,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{15}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Finding) GetCheck() string {
@@ -1543,7 +1681,7 @@ type GetSupportBundleRequest struct {
 
 func (x *GetSupportBundleRequest) Reset() {
 	*x = GetSupportBundleRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	mi := &file_vedette_v1_system_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1693,7 @@ func (x *GetSupportBundleRequest) String() string {
 func (*GetSupportBundleRequest) ProtoMessage() {}
 
 func (x *GetSupportBundleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[16]
+	mi := &file_vedette_v1_system_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1706,7 @@ func (x *GetSupportBundleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportBundleRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportBundleRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{16}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{17}
 }
 
 // GetSupportBundleResponse is the next part of the archive.
@@ -1581,7 +1719,7 @@ type GetSupportBundleResponse struct {
 
 func (x *GetSupportBundleResponse) Reset() {
 	*x = GetSupportBundleResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	mi := &file_vedette_v1_system_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1731,7 @@ func (x *GetSupportBundleResponse) String() string {
 func (*GetSupportBundleResponse) ProtoMessage() {}
 
 func (x *GetSupportBundleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[17]
+	mi := &file_vedette_v1_system_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1744,7 @@ func (x *GetSupportBundleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportBundleResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportBundleResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{17}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSupportBundleResponse) GetArchive() []byte {
@@ -1626,7 +1764,7 @@ type CreateBackupRequest struct {
 
 func (x *CreateBackupRequest) Reset() {
 	*x = CreateBackupRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[18]
+	mi := &file_vedette_v1_system_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1776,7 @@ func (x *CreateBackupRequest) String() string {
 func (*CreateBackupRequest) ProtoMessage() {}
 
 func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[18]
+	mi := &file_vedette_v1_system_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1789,7 @@ func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBackupRequest.ProtoReflect.Descriptor instead.
 func (*CreateBackupRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{18}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateBackupRequest) GetBackupId() string {
@@ -1677,7 +1815,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_vedette_v1_system_proto_msgTypes[19]
+	mi := &file_vedette_v1_system_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1827,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[19]
+	mi := &file_vedette_v1_system_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1840,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{19}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Backup) GetName() string {
@@ -1748,7 +1886,7 @@ type ListBackupsRequest struct {
 
 func (x *ListBackupsRequest) Reset() {
 	*x = ListBackupsRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[20]
+	mi := &file_vedette_v1_system_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1898,7 @@ func (x *ListBackupsRequest) String() string {
 func (*ListBackupsRequest) ProtoMessage() {}
 
 func (x *ListBackupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[20]
+	mi := &file_vedette_v1_system_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1911,7 @@ func (x *ListBackupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackupsRequest.ProtoReflect.Descriptor instead.
 func (*ListBackupsRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{20}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{21}
 }
 
 type ListBackupsResponse struct {
@@ -1785,7 +1923,7 @@ type ListBackupsResponse struct {
 
 func (x *ListBackupsResponse) Reset() {
 	*x = ListBackupsResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[21]
+	mi := &file_vedette_v1_system_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1935,7 @@ func (x *ListBackupsResponse) String() string {
 func (*ListBackupsResponse) ProtoMessage() {}
 
 func (x *ListBackupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[21]
+	mi := &file_vedette_v1_system_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1948,7 @@ func (x *ListBackupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackupsResponse.ProtoReflect.Descriptor instead.
 func (*ListBackupsResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{21}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListBackupsResponse) GetBackups() []*Backup {
@@ -1829,7 +1967,7 @@ type DeleteBackupRequest struct {
 
 func (x *DeleteBackupRequest) Reset() {
 	*x = DeleteBackupRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[22]
+	mi := &file_vedette_v1_system_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1979,7 @@ func (x *DeleteBackupRequest) String() string {
 func (*DeleteBackupRequest) ProtoMessage() {}
 
 func (x *DeleteBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[22]
+	mi := &file_vedette_v1_system_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1992,7 @@ func (x *DeleteBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBackupRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{22}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteBackupRequest) GetName() string {
@@ -1872,7 +2010,7 @@ type DeleteBackupResponse struct {
 
 func (x *DeleteBackupResponse) Reset() {
 	*x = DeleteBackupResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[23]
+	mi := &file_vedette_v1_system_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +2022,7 @@ func (x *DeleteBackupResponse) String() string {
 func (*DeleteBackupResponse) ProtoMessage() {}
 
 func (x *DeleteBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[23]
+	mi := &file_vedette_v1_system_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +2035,7 @@ func (x *DeleteBackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBackupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBackupResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{23}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{24}
 }
 
 // A Process is the appliance or one of its sidecars.
@@ -1918,7 +2056,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vedette_v1_system_proto_msgTypes[24]
+	mi := &file_vedette_v1_system_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2068,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[24]
+	mi := &file_vedette_v1_system_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2081,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{24}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Process) GetName() string {
@@ -2000,7 +2138,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_vedette_v1_system_proto_msgTypes[25]
+	mi := &file_vedette_v1_system_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2150,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[25]
+	mi := &file_vedette_v1_system_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2163,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{25}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetHistoryRequest) GetStartTime() *timestamppb.Timestamp {
@@ -2052,7 +2190,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_vedette_v1_system_proto_msgTypes[26]
+	mi := &file_vedette_v1_system_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2202,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[26]
+	mi := &file_vedette_v1_system_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2215,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{26}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetHistoryResponse) GetBox() []*BoxSample {
@@ -2122,7 +2260,7 @@ type BoxSample struct {
 
 func (x *BoxSample) Reset() {
 	*x = BoxSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[27]
+	mi := &file_vedette_v1_system_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2272,7 @@ func (x *BoxSample) String() string {
 func (*BoxSample) ProtoMessage() {}
 
 func (x *BoxSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[27]
+	mi := &file_vedette_v1_system_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2285,7 @@ func (x *BoxSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxSample.ProtoReflect.Descriptor instead.
 func (*BoxSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{27}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BoxSample) GetTime() *timestamppb.Timestamp {
@@ -2249,13 +2387,15 @@ type ProcessSample struct {
 	// Processors it kept busy: 1 is one of them whole.
 	Cpu           float64 `protobuf:"fixed64,2,opt,name=cpu,proto3" json:"cpu,omitempty"`
 	ResidentBytes int64   `protobuf:"varint,3,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
+	// Unset: not known.
+	Goroutines    *int64 `protobuf:"varint,4,opt,name=goroutines,proto3,oneof" json:"goroutines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProcessSample) Reset() {
 	*x = ProcessSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[28]
+	mi := &file_vedette_v1_system_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2407,7 @@ func (x *ProcessSample) String() string {
 func (*ProcessSample) ProtoMessage() {}
 
 func (x *ProcessSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[28]
+	mi := &file_vedette_v1_system_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2420,7 @@ func (x *ProcessSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessSample.ProtoReflect.Descriptor instead.
 func (*ProcessSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{28}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ProcessSample) GetName() string {
@@ -2304,6 +2444,13 @@ func (x *ProcessSample) GetResidentBytes() int64 {
 	return 0
 }
 
+func (x *ProcessSample) GetGoroutines() int64 {
+	if x != nil && x.Goroutines != nil {
+		return *x.Goroutines
+	}
+	return 0
+}
+
 // A GpuSample is what one GPU does.
 type GpuSample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2318,7 +2465,7 @@ type GpuSample struct {
 
 func (x *GpuSample) Reset() {
 	*x = GpuSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[29]
+	mi := &file_vedette_v1_system_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2477,7 @@ func (x *GpuSample) String() string {
 func (*GpuSample) ProtoMessage() {}
 
 func (x *GpuSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[29]
+	mi := &file_vedette_v1_system_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2490,7 @@ func (x *GpuSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuSample.ProtoReflect.Descriptor instead.
 func (*GpuSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{29}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GpuSample) GetName() string {
@@ -2388,7 +2535,7 @@ type StageSample struct {
 
 func (x *StageSample) Reset() {
 	*x = StageSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[30]
+	mi := &file_vedette_v1_system_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2547,7 @@ func (x *StageSample) String() string {
 func (*StageSample) ProtoMessage() {}
 
 func (x *StageSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[30]
+	mi := &file_vedette_v1_system_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2560,7 @@ func (x *StageSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageSample.ProtoReflect.Descriptor instead.
 func (*StageSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{30}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StageSample) GetStage() string {
@@ -2460,7 +2607,7 @@ type CameraSample struct {
 
 func (x *CameraSample) Reset() {
 	*x = CameraSample{}
-	mi := &file_vedette_v1_system_proto_msgTypes[31]
+	mi := &file_vedette_v1_system_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2619,7 @@ func (x *CameraSample) String() string {
 func (*CameraSample) ProtoMessage() {}
 
 func (x *CameraSample) ProtoReflect() protoreflect.Message {
-	mi := &file_vedette_v1_system_proto_msgTypes[31]
+	mi := &file_vedette_v1_system_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2632,7 @@ func (x *CameraSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CameraSample.ProtoReflect.Descriptor instead.
 func (*CameraSample) Descriptor() ([]byte, []int) {
-	return file_vedette_v1_system_proto_rawDescGZIP(), []int{31}
+	return file_vedette_v1_system_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CameraSample) GetCamera() string {
@@ -2594,7 +2741,7 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"limitedFps\x12\x12\n" +
 	"\x04shed\x18\x05 \x03(\tR\x04shed\x12!\n" +
 	"\fanalysed_fps\x18\x06 \x01(\x01R\vanalysedFps\x12\x19\n" +
-	"\blost_fps\x18\a \x01(\x01R\alostFps\"\xc0\x03\n" +
+	"\blost_fps\x18\a \x01(\x01R\alostFps\"\x90\x04\n" +
 	"\aStorage\x124\n" +
 	"\bpressure\x18\x01 \x01(\x0e2\x18.vedette.v1.DiskPressureR\bpressure\x12\x1d\n" +
 	"\n" +
@@ -2611,7 +2758,13 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\adamaged\x18\t \x03(\tR\adamaged\x12!\n" +
 	"\flast_deleted\x18\n" +
 	" \x03(\tR\vlastDeleted\x12D\n" +
-	"\x10last_commit_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x0elastCommitTime\"\x88\x01\n" +
+	"\x10last_commit_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x0elastCommitTime\x12\x1b\n" +
+	"\twal_bytes\x18\f \x01(\x03R\bwalBytes\x121\n" +
+	"\aoutlook\x18\r \x01(\v2\x17.vedette.v1.DiskOutlookR\aoutlook\"~\n" +
+	"\vDiskOutlook\x12.\n" +
+	"\x06course\x18\x01 \x01(\x0e2\x16.vedette.v1.DiskCourseR\x06course\x12\x1b\n" +
+	"\tdays_left\x18\x02 \x01(\x01R\bdaysLeft\x12\"\n" +
+	"\rbytes_per_day\x18\x03 \x01(\x03R\vbytesPerDay\"\x88\x01\n" +
 	"\x17ListAuditEntriesRequest\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -2690,11 +2843,15 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x10pending_requests\x18\v \x01(\x03H\x00R\x0fpendingRequests\x88\x01\x01\x12'\n" +
 	"\x0fpending_commits\x18\f \x01(\x03R\x0ependingCommits\x12/\n" +
 	"\x06stages\x18\r \x03(\v2\x17.vedette.v1.StageSampleR\x06stagesB\x13\n" +
-	"\x11_pending_requests\"\\\n" +
+	"\x11_pending_requests\"\x90\x01\n" +
 	"\rProcessSample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03cpu\x18\x02 \x01(\x01R\x03cpu\x12%\n" +
-	"\x0eresident_bytes\x18\x03 \x01(\x03R\rresidentBytes\"\x9b\x01\n" +
+	"\x0eresident_bytes\x18\x03 \x01(\x03R\rresidentBytes\x12#\n" +
+	"\n" +
+	"goroutines\x18\x04 \x01(\x03H\x00R\n" +
+	"goroutines\x88\x01\x01B\r\n" +
+	"\v_goroutines\"\x9b\x01\n" +
 	"\tGpuSample\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vutilization\x18\x02 \x01(\x01R\vutilization\x12*\n" +
@@ -2718,7 +2875,13 @@ const file_vedette_v1_system_proto_rawDesc = "" +
 	"\x11LOAD_LEVEL_NORMAL\x10\x01\x12\x16\n" +
 	"\x12LOAD_LEVEL_REDUCED\x10\x02\x12\x14\n" +
 	"\x10LOAD_LEVEL_STALE\x10\x03\x12\x17\n" +
-	"\x13LOAD_LEVEL_SHEDDING\x10\x04*\xa4\x01\n" +
+	"\x13LOAD_LEVEL_SHEDDING\x10\x04*t\n" +
+	"\n" +
+	"DiskCourse\x12\x1b\n" +
+	"\x17DISK_COURSE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13DISK_COURSE_FILLING\x10\x01\x12\x1a\n" +
+	"\x16DISK_COURSE_SUFFICIENT\x10\x02\x12\x14\n" +
+	"\x10DISK_COURSE_FULL\x10\x03*\xa4\x01\n" +
 	"\fDiskPressure\x12\x1d\n" +
 	"\x19DISK_PRESSURE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14DISK_PRESSURE_NORMAL\x10\x01\x12\x16\n" +
@@ -2762,108 +2925,112 @@ func file_vedette_v1_system_proto_rawDescGZIP() []byte {
 	return file_vedette_v1_system_proto_rawDescData
 }
 
-var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_vedette_v1_system_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_vedette_v1_system_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_vedette_v1_system_proto_goTypes = []any{
 	(LoadLevel)(0),                   // 0: vedette.v1.LoadLevel
-	(DiskPressure)(0),                // 1: vedette.v1.DiskPressure
-	(Severity)(0),                    // 2: vedette.v1.Severity
-	(ProcessState)(0),                // 3: vedette.v1.ProcessState
-	(*GetCapacityRequest)(nil),       // 4: vedette.v1.GetCapacityRequest
-	(*MeasureCapacityRequest)(nil),   // 5: vedette.v1.MeasureCapacityRequest
-	(*Capacity)(nil),                 // 6: vedette.v1.Capacity
-	(*PipelineCost)(nil),             // 7: vedette.v1.PipelineCost
-	(*BatchCost)(nil),                // 8: vedette.v1.BatchCost
-	(*DecodeCost)(nil),               // 9: vedette.v1.DecodeCost
-	(*GetSystemRequest)(nil),         // 10: vedette.v1.GetSystemRequest
-	(*System)(nil),                   // 11: vedette.v1.System
-	(*Load)(nil),                     // 12: vedette.v1.Load
-	(*Storage)(nil),                  // 13: vedette.v1.Storage
-	(*ListAuditEntriesRequest)(nil),  // 14: vedette.v1.ListAuditEntriesRequest
-	(*ListAuditEntriesResponse)(nil), // 15: vedette.v1.ListAuditEntriesResponse
-	(*AuditEntry)(nil),               // 16: vedette.v1.AuditEntry
-	(*ListFindingsRequest)(nil),      // 17: vedette.v1.ListFindingsRequest
-	(*ListFindingsResponse)(nil),     // 18: vedette.v1.ListFindingsResponse
-	(*Finding)(nil),                  // 19: vedette.v1.Finding
-	(*GetSupportBundleRequest)(nil),  // 20: vedette.v1.GetSupportBundleRequest
-	(*GetSupportBundleResponse)(nil), // 21: vedette.v1.GetSupportBundleResponse
-	(*CreateBackupRequest)(nil),      // 22: vedette.v1.CreateBackupRequest
-	(*Backup)(nil),                   // 23: vedette.v1.Backup
-	(*ListBackupsRequest)(nil),       // 24: vedette.v1.ListBackupsRequest
-	(*ListBackupsResponse)(nil),      // 25: vedette.v1.ListBackupsResponse
-	(*DeleteBackupRequest)(nil),      // 26: vedette.v1.DeleteBackupRequest
-	(*DeleteBackupResponse)(nil),     // 27: vedette.v1.DeleteBackupResponse
-	(*Process)(nil),                  // 28: vedette.v1.Process
-	(*GetHistoryRequest)(nil),        // 29: vedette.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),       // 30: vedette.v1.GetHistoryResponse
-	(*BoxSample)(nil),                // 31: vedette.v1.BoxSample
-	(*ProcessSample)(nil),            // 32: vedette.v1.ProcessSample
-	(*GpuSample)(nil),                // 33: vedette.v1.GpuSample
-	(*StageSample)(nil),              // 34: vedette.v1.StageSample
-	(*CameraSample)(nil),             // 35: vedette.v1.CameraSample
-	(*timestamppb.Timestamp)(nil),    // 36: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 37: google.protobuf.Duration
+	(DiskCourse)(0),                  // 1: vedette.v1.DiskCourse
+	(DiskPressure)(0),                // 2: vedette.v1.DiskPressure
+	(Severity)(0),                    // 3: vedette.v1.Severity
+	(ProcessState)(0),                // 4: vedette.v1.ProcessState
+	(*GetCapacityRequest)(nil),       // 5: vedette.v1.GetCapacityRequest
+	(*MeasureCapacityRequest)(nil),   // 6: vedette.v1.MeasureCapacityRequest
+	(*Capacity)(nil),                 // 7: vedette.v1.Capacity
+	(*PipelineCost)(nil),             // 8: vedette.v1.PipelineCost
+	(*BatchCost)(nil),                // 9: vedette.v1.BatchCost
+	(*DecodeCost)(nil),               // 10: vedette.v1.DecodeCost
+	(*GetSystemRequest)(nil),         // 11: vedette.v1.GetSystemRequest
+	(*System)(nil),                   // 12: vedette.v1.System
+	(*Load)(nil),                     // 13: vedette.v1.Load
+	(*Storage)(nil),                  // 14: vedette.v1.Storage
+	(*DiskOutlook)(nil),              // 15: vedette.v1.DiskOutlook
+	(*ListAuditEntriesRequest)(nil),  // 16: vedette.v1.ListAuditEntriesRequest
+	(*ListAuditEntriesResponse)(nil), // 17: vedette.v1.ListAuditEntriesResponse
+	(*AuditEntry)(nil),               // 18: vedette.v1.AuditEntry
+	(*ListFindingsRequest)(nil),      // 19: vedette.v1.ListFindingsRequest
+	(*ListFindingsResponse)(nil),     // 20: vedette.v1.ListFindingsResponse
+	(*Finding)(nil),                  // 21: vedette.v1.Finding
+	(*GetSupportBundleRequest)(nil),  // 22: vedette.v1.GetSupportBundleRequest
+	(*GetSupportBundleResponse)(nil), // 23: vedette.v1.GetSupportBundleResponse
+	(*CreateBackupRequest)(nil),      // 24: vedette.v1.CreateBackupRequest
+	(*Backup)(nil),                   // 25: vedette.v1.Backup
+	(*ListBackupsRequest)(nil),       // 26: vedette.v1.ListBackupsRequest
+	(*ListBackupsResponse)(nil),      // 27: vedette.v1.ListBackupsResponse
+	(*DeleteBackupRequest)(nil),      // 28: vedette.v1.DeleteBackupRequest
+	(*DeleteBackupResponse)(nil),     // 29: vedette.v1.DeleteBackupResponse
+	(*Process)(nil),                  // 30: vedette.v1.Process
+	(*GetHistoryRequest)(nil),        // 31: vedette.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),       // 32: vedette.v1.GetHistoryResponse
+	(*BoxSample)(nil),                // 33: vedette.v1.BoxSample
+	(*ProcessSample)(nil),            // 34: vedette.v1.ProcessSample
+	(*GpuSample)(nil),                // 35: vedette.v1.GpuSample
+	(*StageSample)(nil),              // 36: vedette.v1.StageSample
+	(*CameraSample)(nil),             // 37: vedette.v1.CameraSample
+	(*timestamppb.Timestamp)(nil),    // 38: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 39: google.protobuf.Duration
 }
 var file_vedette_v1_system_proto_depIdxs = []int32{
-	36, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
-	7,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
-	9,  // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
-	37, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
-	8,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
-	37, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
-	37, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
-	36, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
-	28, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
-	36, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
-	13, // 10: vedette.v1.System.storage:type_name -> vedette.v1.Storage
-	12, // 11: vedette.v1.System.load:type_name -> vedette.v1.Load
-	31, // 12: vedette.v1.System.sample:type_name -> vedette.v1.BoxSample
+	38, // 0: vedette.v1.Capacity.measure_time:type_name -> google.protobuf.Timestamp
+	8,  // 1: vedette.v1.Capacity.pipelines:type_name -> vedette.v1.PipelineCost
+	10, // 2: vedette.v1.Capacity.decoders:type_name -> vedette.v1.DecodeCost
+	39, // 3: vedette.v1.PipelineCost.processor_time:type_name -> google.protobuf.Duration
+	9,  // 4: vedette.v1.PipelineCost.batches:type_name -> vedette.v1.BatchCost
+	39, // 5: vedette.v1.BatchCost.duration:type_name -> google.protobuf.Duration
+	39, // 6: vedette.v1.DecodeCost.processor_time:type_name -> google.protobuf.Duration
+	38, // 7: vedette.v1.System.start_time:type_name -> google.protobuf.Timestamp
+	30, // 8: vedette.v1.System.processes:type_name -> vedette.v1.Process
+	38, // 9: vedette.v1.System.server_time:type_name -> google.protobuf.Timestamp
+	14, // 10: vedette.v1.System.storage:type_name -> vedette.v1.Storage
+	13, // 11: vedette.v1.System.load:type_name -> vedette.v1.Load
+	33, // 12: vedette.v1.System.sample:type_name -> vedette.v1.BoxSample
 	0,  // 13: vedette.v1.Load.level:type_name -> vedette.v1.LoadLevel
-	36, // 14: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
-	1,  // 15: vedette.v1.Storage.pressure:type_name -> vedette.v1.DiskPressure
-	36, // 16: vedette.v1.Storage.oldest_time:type_name -> google.protobuf.Timestamp
-	36, // 17: vedette.v1.Storage.last_commit_time:type_name -> google.protobuf.Timestamp
-	16, // 18: vedette.v1.ListAuditEntriesResponse.audit_entries:type_name -> vedette.v1.AuditEntry
-	36, // 19: vedette.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	19, // 20: vedette.v1.ListFindingsResponse.findings:type_name -> vedette.v1.Finding
-	2,  // 21: vedette.v1.Finding.severity:type_name -> vedette.v1.Severity
-	36, // 22: vedette.v1.Backup.create_time:type_name -> google.protobuf.Timestamp
-	23, // 23: vedette.v1.ListBackupsResponse.backups:type_name -> vedette.v1.Backup
-	3,  // 24: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
-	36, // 25: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
-	36, // 26: vedette.v1.GetHistoryRequest.start_time:type_name -> google.protobuf.Timestamp
-	31, // 27: vedette.v1.GetHistoryResponse.box:type_name -> vedette.v1.BoxSample
-	35, // 28: vedette.v1.GetHistoryResponse.cameras:type_name -> vedette.v1.CameraSample
-	36, // 29: vedette.v1.BoxSample.time:type_name -> google.protobuf.Timestamp
-	32, // 30: vedette.v1.BoxSample.processes:type_name -> vedette.v1.ProcessSample
-	33, // 31: vedette.v1.BoxSample.gpus:type_name -> vedette.v1.GpuSample
-	34, // 32: vedette.v1.BoxSample.stages:type_name -> vedette.v1.StageSample
-	36, // 33: vedette.v1.CameraSample.time:type_name -> google.protobuf.Timestamp
-	10, // 34: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
-	29, // 35: vedette.v1.SystemService.GetHistory:input_type -> vedette.v1.GetHistoryRequest
-	4,  // 36: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
-	5,  // 37: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
-	17, // 38: vedette.v1.SystemService.ListFindings:input_type -> vedette.v1.ListFindingsRequest
-	20, // 39: vedette.v1.SystemService.GetSupportBundle:input_type -> vedette.v1.GetSupportBundleRequest
-	14, // 40: vedette.v1.SystemService.ListAuditEntries:input_type -> vedette.v1.ListAuditEntriesRequest
-	22, // 41: vedette.v1.SystemService.CreateBackup:input_type -> vedette.v1.CreateBackupRequest
-	24, // 42: vedette.v1.SystemService.ListBackups:input_type -> vedette.v1.ListBackupsRequest
-	26, // 43: vedette.v1.SystemService.DeleteBackup:input_type -> vedette.v1.DeleteBackupRequest
-	11, // 44: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
-	30, // 45: vedette.v1.SystemService.GetHistory:output_type -> vedette.v1.GetHistoryResponse
-	6,  // 46: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
-	6,  // 47: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
-	18, // 48: vedette.v1.SystemService.ListFindings:output_type -> vedette.v1.ListFindingsResponse
-	21, // 49: vedette.v1.SystemService.GetSupportBundle:output_type -> vedette.v1.GetSupportBundleResponse
-	15, // 50: vedette.v1.SystemService.ListAuditEntries:output_type -> vedette.v1.ListAuditEntriesResponse
-	23, // 51: vedette.v1.SystemService.CreateBackup:output_type -> vedette.v1.Backup
-	25, // 52: vedette.v1.SystemService.ListBackups:output_type -> vedette.v1.ListBackupsResponse
-	27, // 53: vedette.v1.SystemService.DeleteBackup:output_type -> vedette.v1.DeleteBackupResponse
-	44, // [44:54] is the sub-list for method output_type
-	34, // [34:44] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	38, // 14: vedette.v1.Load.since_time:type_name -> google.protobuf.Timestamp
+	2,  // 15: vedette.v1.Storage.pressure:type_name -> vedette.v1.DiskPressure
+	38, // 16: vedette.v1.Storage.oldest_time:type_name -> google.protobuf.Timestamp
+	38, // 17: vedette.v1.Storage.last_commit_time:type_name -> google.protobuf.Timestamp
+	15, // 18: vedette.v1.Storage.outlook:type_name -> vedette.v1.DiskOutlook
+	1,  // 19: vedette.v1.DiskOutlook.course:type_name -> vedette.v1.DiskCourse
+	18, // 20: vedette.v1.ListAuditEntriesResponse.audit_entries:type_name -> vedette.v1.AuditEntry
+	38, // 21: vedette.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	21, // 22: vedette.v1.ListFindingsResponse.findings:type_name -> vedette.v1.Finding
+	3,  // 23: vedette.v1.Finding.severity:type_name -> vedette.v1.Severity
+	38, // 24: vedette.v1.Backup.create_time:type_name -> google.protobuf.Timestamp
+	25, // 25: vedette.v1.ListBackupsResponse.backups:type_name -> vedette.v1.Backup
+	4,  // 26: vedette.v1.Process.state:type_name -> vedette.v1.ProcessState
+	38, // 27: vedette.v1.Process.since_time:type_name -> google.protobuf.Timestamp
+	38, // 28: vedette.v1.GetHistoryRequest.start_time:type_name -> google.protobuf.Timestamp
+	33, // 29: vedette.v1.GetHistoryResponse.box:type_name -> vedette.v1.BoxSample
+	37, // 30: vedette.v1.GetHistoryResponse.cameras:type_name -> vedette.v1.CameraSample
+	38, // 31: vedette.v1.BoxSample.time:type_name -> google.protobuf.Timestamp
+	34, // 32: vedette.v1.BoxSample.processes:type_name -> vedette.v1.ProcessSample
+	35, // 33: vedette.v1.BoxSample.gpus:type_name -> vedette.v1.GpuSample
+	36, // 34: vedette.v1.BoxSample.stages:type_name -> vedette.v1.StageSample
+	38, // 35: vedette.v1.CameraSample.time:type_name -> google.protobuf.Timestamp
+	11, // 36: vedette.v1.SystemService.GetSystem:input_type -> vedette.v1.GetSystemRequest
+	31, // 37: vedette.v1.SystemService.GetHistory:input_type -> vedette.v1.GetHistoryRequest
+	5,  // 38: vedette.v1.SystemService.GetCapacity:input_type -> vedette.v1.GetCapacityRequest
+	6,  // 39: vedette.v1.SystemService.MeasureCapacity:input_type -> vedette.v1.MeasureCapacityRequest
+	19, // 40: vedette.v1.SystemService.ListFindings:input_type -> vedette.v1.ListFindingsRequest
+	22, // 41: vedette.v1.SystemService.GetSupportBundle:input_type -> vedette.v1.GetSupportBundleRequest
+	16, // 42: vedette.v1.SystemService.ListAuditEntries:input_type -> vedette.v1.ListAuditEntriesRequest
+	24, // 43: vedette.v1.SystemService.CreateBackup:input_type -> vedette.v1.CreateBackupRequest
+	26, // 44: vedette.v1.SystemService.ListBackups:input_type -> vedette.v1.ListBackupsRequest
+	28, // 45: vedette.v1.SystemService.DeleteBackup:input_type -> vedette.v1.DeleteBackupRequest
+	12, // 46: vedette.v1.SystemService.GetSystem:output_type -> vedette.v1.System
+	32, // 47: vedette.v1.SystemService.GetHistory:output_type -> vedette.v1.GetHistoryResponse
+	7,  // 48: vedette.v1.SystemService.GetCapacity:output_type -> vedette.v1.Capacity
+	7,  // 49: vedette.v1.SystemService.MeasureCapacity:output_type -> vedette.v1.Capacity
+	20, // 50: vedette.v1.SystemService.ListFindings:output_type -> vedette.v1.ListFindingsResponse
+	23, // 51: vedette.v1.SystemService.GetSupportBundle:output_type -> vedette.v1.GetSupportBundleResponse
+	17, // 52: vedette.v1.SystemService.ListAuditEntries:output_type -> vedette.v1.ListAuditEntriesResponse
+	25, // 53: vedette.v1.SystemService.CreateBackup:output_type -> vedette.v1.Backup
+	27, // 54: vedette.v1.SystemService.ListBackups:output_type -> vedette.v1.ListBackupsResponse
+	29, // 55: vedette.v1.SystemService.DeleteBackup:output_type -> vedette.v1.DeleteBackupResponse
+	46, // [46:56] is the sub-list for method output_type
+	36, // [36:46] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_system_proto_init() }
@@ -2871,14 +3038,15 @@ func file_vedette_v1_system_proto_init() {
 	if File_vedette_v1_system_proto != nil {
 		return
 	}
-	file_vedette_v1_system_proto_msgTypes[27].OneofWrappers = []any{}
+	file_vedette_v1_system_proto_msgTypes[28].OneofWrappers = []any{}
+	file_vedette_v1_system_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vedette_v1_system_proto_rawDesc), len(file_vedette_v1_system_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   32,
+			NumEnums:      5,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,7 +37,9 @@ type Token struct {
 	Cameras    []string               `protobuf:"bytes,4,rep,name=cameras,proto3" json:"cameras,omitempty"`
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When it ends to be valid; absent: never.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// When it was last used, to the hour; absent: never yet.
+	UseTime       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=use_time,json=useTime,proto3" json:"use_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -110,6 +112,13 @@ func (x *Token) GetCreateTime() *timestamppb.Timestamp {
 func (x *Token) GetExpireTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Token) GetUseTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UseTime
 	}
 	return nil
 }
@@ -386,7 +395,7 @@ var File_vedette_v1_token_proto protoreflect.FileDescriptor
 const file_vedette_v1_token_proto_rawDesc = "" +
 	"\n" +
 	"\x16vedette/v1/token.proto\x12\n" +
-	"vedette.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x01\n" +
+	"vedette.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x02\n" +
 	"\x05Token\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\bR\x04name\x12\x17\n" +
 	"\x04user\x18\x02 \x01(\tB\x03\xe0A\x02R\x04user\x12\x17\n" +
@@ -395,7 +404,8 @@ const file_vedette_v1_token_proto_rawDesc = "" +
 	"\vcreate_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
 	"createTime\x12@\n" +
 	"\vexpire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
-	"expireTime\"o\n" +
+	"expireTime\x12:\n" +
+	"\buse_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\auseTime\"o\n" +
 	"\x12CreateTokenRequest\x12,\n" +
 	"\x05token\x18\x01 \x01(\v2\x11.vedette.v1.TokenB\x03\xe0A\x02R\x05token\x12+\n" +
 	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"V\n" +
@@ -407,12 +417,14 @@ const file_vedette_v1_token_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x03(\v2\x11.vedette.v1.TokenR\x06tokens\"-\n" +
 	"\x12RevokeTokenRequest\x12\x17\n" +
 	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\"\x15\n" +
-	"\x13RevokeTokenResponse2\xfb\x01\n" +
-	"\fTokenService\x12N\n" +
-	"\vCreateToken\x12\x1e.vedette.v1.CreateTokenRequest\x1a\x1f.vedette.v1.CreateTokenResponse\x12K\n" +
+	"\x13RevokeTokenResponse2\xc3\x02\n" +
+	"\fTokenService\x12e\n" +
+	"\vCreateToken\x12\x1e.vedette.v1.CreateTokenRequest\x1a\x1f.vedette.v1.CreateTokenResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
+	"/v1/tokens\x12_\n" +
 	"\n" +
-	"ListTokens\x12\x1d.vedette.v1.ListTokensRequest\x1a\x1e.vedette.v1.ListTokensResponse\x12N\n" +
-	"\vRevokeToken\x12\x1e.vedette.v1.RevokeTokenRequest\x1a\x1f.vedette.v1.RevokeTokenResponseB5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
+	"ListTokens\x12\x1d.vedette.v1.ListTokensRequest\x1a\x1e.vedette.v1.ListTokensResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/tokens\x12k\n" +
+	"\vRevokeToken\x12\x1e.vedette.v1.RevokeTokenRequest\x1a\x1f.vedette.v1.RevokeTokenResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/{name=tokens/*}B5Z3github.com/vedette/vedette/api/vedette/v1;vedettev1b\x06proto3"
 
 var (
 	file_vedette_v1_token_proto_rawDescOnce sync.Once
@@ -439,23 +451,24 @@ var file_vedette_v1_token_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
 }
 var file_vedette_v1_token_proto_depIdxs = []int32{
-	7, // 0: vedette.v1.Token.create_time:type_name -> google.protobuf.Timestamp
-	7, // 1: vedette.v1.Token.expire_time:type_name -> google.protobuf.Timestamp
-	0, // 2: vedette.v1.CreateTokenRequest.token:type_name -> vedette.v1.Token
-	8, // 3: vedette.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
-	0, // 4: vedette.v1.CreateTokenResponse.token:type_name -> vedette.v1.Token
-	0, // 5: vedette.v1.ListTokensResponse.tokens:type_name -> vedette.v1.Token
-	1, // 6: vedette.v1.TokenService.CreateToken:input_type -> vedette.v1.CreateTokenRequest
-	3, // 7: vedette.v1.TokenService.ListTokens:input_type -> vedette.v1.ListTokensRequest
-	5, // 8: vedette.v1.TokenService.RevokeToken:input_type -> vedette.v1.RevokeTokenRequest
-	2, // 9: vedette.v1.TokenService.CreateToken:output_type -> vedette.v1.CreateTokenResponse
-	4, // 10: vedette.v1.TokenService.ListTokens:output_type -> vedette.v1.ListTokensResponse
-	6, // 11: vedette.v1.TokenService.RevokeToken:output_type -> vedette.v1.RevokeTokenResponse
-	9, // [9:12] is the sub-list for method output_type
-	6, // [6:9] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	7,  // 0: vedette.v1.Token.create_time:type_name -> google.protobuf.Timestamp
+	7,  // 1: vedette.v1.Token.expire_time:type_name -> google.protobuf.Timestamp
+	7,  // 2: vedette.v1.Token.use_time:type_name -> google.protobuf.Timestamp
+	0,  // 3: vedette.v1.CreateTokenRequest.token:type_name -> vedette.v1.Token
+	8,  // 4: vedette.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
+	0,  // 5: vedette.v1.CreateTokenResponse.token:type_name -> vedette.v1.Token
+	0,  // 6: vedette.v1.ListTokensResponse.tokens:type_name -> vedette.v1.Token
+	1,  // 7: vedette.v1.TokenService.CreateToken:input_type -> vedette.v1.CreateTokenRequest
+	3,  // 8: vedette.v1.TokenService.ListTokens:input_type -> vedette.v1.ListTokensRequest
+	5,  // 9: vedette.v1.TokenService.RevokeToken:input_type -> vedette.v1.RevokeTokenRequest
+	2,  // 10: vedette.v1.TokenService.CreateToken:output_type -> vedette.v1.CreateTokenResponse
+	4,  // 11: vedette.v1.TokenService.ListTokens:output_type -> vedette.v1.ListTokensResponse
+	6,  // 12: vedette.v1.TokenService.RevokeToken:output_type -> vedette.v1.RevokeTokenResponse
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_vedette_v1_token_proto_init() }

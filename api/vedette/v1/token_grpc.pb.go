@@ -28,7 +28,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// TokenService says who may use the API. It is for admins, and served over gRPC alone.
+// TokenService says who may use the API. It is for admins.
 type TokenServiceClient interface {
 	// CreateToken makes a token; its secret is in the answer and nowhere else.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
@@ -80,7 +80,7 @@ func (c *tokenServiceClient) RevokeToken(ctx context.Context, in *RevokeTokenReq
 // All implementations must embed UnimplementedTokenServiceServer
 // for forward compatibility.
 //
-// TokenService says who may use the API. It is for admins, and served over gRPC alone.
+// TokenService says who may use the API. It is for admins.
 type TokenServiceServer interface {
 	// CreateToken makes a token; its secret is in the answer and nowhere else.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
