@@ -152,7 +152,12 @@ func (s *Server) Run(ctx context.Context) error {
 	run, runCtx := errgroup.WithContext(ctx)
 	for _, ln := range []net.Listener{inside, s.cfg.GRPC, s.cfg.Local} {
 		if ln != nil {
-			run.Go(func() error { return rpc.Serve(ln) })
+			run.Go(func() error {
+				if err := rpc.Serve(ln); !errors.Is(err, grpc.ErrServerStopped) { // ended before it began
+					return err
+				}
+				return nil
+			})
 		}
 	}
 	if s.cfg.HTTP != nil {

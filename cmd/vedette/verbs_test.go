@@ -53,7 +53,7 @@ func TestToolsSayWhatTheyNeed(t *testing.T) {
 	}{
 		{[]string{"perf"}, "missing flags: --model"},
 		{[]string{"perf", "-m", "x", "--concurrency-range", "zero"}, "FROM:TO:STEP"},
-		{[]string{"perf", "-m", "x", "--shared-memory", "cuda"}, "none"},
+		{[]string{"perf", "-m", "x", "--shared-memory", "cuda"}, "--shared-memory system can"},
 		{[]string{"analyze", "-m", "x", "--instances", "1,0"}, "0 is not at least 1"},
 		{[]string{"analyze", "-m", "x", "--memory-budget", "5"}, "needs --metrics"},
 		{[]string{"eval", "score"}, "expected"},

@@ -120,7 +120,8 @@ export class CameraView {
 
   /** better tells whether video comes to be offered that was not when JPEGs began, as of a stream that was just beginning. */
   private async better(useless: Set<Way>, signal: AbortSignal): Promise<boolean> {
-    const young = (): boolean => live.now() - millis(live.cameras.get(`cameras/${this.id}`)?.status?.sinceTime) < 30000;
+    const began = live.now();
+    const young = (): boolean => live.now() - Math.max(began, millis(live.cameras.get(`cameras/${this.id}`)?.status?.sinceTime) || 0) < 30000;
     while (young() && !signal.aborted) {
       await Promise.race([happened(signal), pause(3000)]);
       const { ways } = await offered(this.id);
