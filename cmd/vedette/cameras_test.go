@@ -84,13 +84,13 @@ func (c *crowd) add(name, address string, args ...string) {
 // streaming waits until every camera is analysed, or given up on because the box can do no more.
 func (c *crowd) streaming(names []string) {
 	c.t.Helper()
+	names = slices.Clone(names) // those that have been are not asked for again: the API has a limit of calls
 	c.p.until("frames of every camera", 2*time.Minute, func() bool {
-		for _, n := range names {
-			if analysed, drops := c.counts(n); analysed == 0 && drops["shed"] == 0 {
-				return false
-			}
-		}
-		return true
+		names = slices.DeleteFunc(names, func(n string) bool {
+			analysed, drops := c.counts(n)
+			return analysed > 0 || drops["shed"] > 0
+		})
+		return len(names) == 0
 	})
 }
 

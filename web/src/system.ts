@@ -106,7 +106,7 @@ function partsOf(): { root: HTMLElement; close: () => void } {
     return el("tr", { "data-name": s.name }, el("td", {}, el("a", { href: "#/settings" }, s.displayName || lastPart(s.name))), stateOf(s), el("td", { class: "time" }, t.oldestWaitingTime ? clockTime(millis(t.oldestWaitingTime)) : "nothing waits"), el("td", {}, t.delivered ?? "0"));
   })))];
   live.detail("system");
-  const root = el("div", { class: "cards" },
+  const root = el("div", { class: "cards two" },
     el("section", { class: "panel" }, el("h2", {}, el("a", { href: "#/models" }, "Models")), table("Models", [["Model", ""], ["Version", ""], ["State", ""]], models)),
     el("section", { class: "panel" }, el("h2", {}, el("a", { href: "#/settings" }, "Sinks")), table("Sinks", [["Sink", "Where events go besides this box"], ["State", ""], ["Waiting since", "Time of the oldest event that is not delivered yet"], ["Delivered", "Events since the appliance started"]], sinks)));
   return { root, close: () => {
