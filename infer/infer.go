@@ -92,12 +92,14 @@ type Request struct {
 	Received time.Time
 }
 
-// Guard knows whether inputs in memory of others are still what was sent.
+// Guard knows whether inputs in memory of others are still what was sent. An ensemble tells it when a step that read one has ended.
 type Guard interface {
-	// Intact is asked by an ensemble when a step that read an input has ended and nothing that step made lies in its memory.
-	// An error says that the input has changed; it fails the request, and what the step made is not used. Who asks about every
-	// input when the request has ended may leave out those that were intact here: nobody reads them any more.
+	// Intact is asked where nothing that the step made lies in the input's memory. An error says that the input has changed; it
+	// fails the request, and what the step made is not used.
 	Intact(input string) error
+	// Keep says that something the step made lies in the input's memory: it is read until the request has ended. Of inputs that
+	// are not kept, those that were intact need not be looked at then.
+	Keep(input string)
 }
 
 // OutputSpec asks for one output.

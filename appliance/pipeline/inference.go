@@ -25,6 +25,7 @@ import (
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/appliance/pipeline/collect"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // errInferenceGone is the cause with which a session ends.
@@ -109,7 +110,7 @@ func (l *inferenceLink) serve(ctx context.Context) error {
 			silentSince = time.Time{}
 			l.silent("it takes connections and answers nothing")
 		}
-		pause(ctx, l.retry)
+		pause.For(ctx, l.retry)
 	}
 	return nil
 }
@@ -171,17 +172,7 @@ func (l *inferenceLink) pulse(ctx context.Context, client inference.GRPCInferenc
 		if _, err := client.ServerLive(ctx, &inference.ServerLiveRequest{}); err == nil {
 			l.alive()
 		}
-		pause(ctx, l.ask)
-	}
-}
-
-// pause waits, or returns at once when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
+		pause.For(ctx, l.ask)
 	}
 }
 

@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"context"
 	"time"
 
 	"github.com/vedette/vedette/infer"
@@ -24,19 +23,5 @@ func ExecuteEach(jobs []*Job, answer func(*Job, *infer.Response) error) {
 			}
 		}
 		j.Respond(r)
-	}
-}
-
-// Pause waits for as long as d, which the reference backends are told to, or
-// until ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

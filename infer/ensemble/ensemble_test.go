@@ -473,6 +473,8 @@ func (g *guard) Intact(input string) error {
 	return g.err
 }
 
+func (g *guard) Keep(input string) { g.asked = append(g.asked, "keep "+input) }
+
 func TestAnInputIsCheckedWhenTheStepThatReadsItHasEndedAndNotLater(t *testing.T) {
 	e, d := open(t, pipeline, detector, tracker)
 	g := &guard{}
@@ -503,7 +505,7 @@ func TestAnInputThatAStepPassesOnIsNotReadForGood(t *testing.T) {
 	req.Guard = g
 	got := ask(t, e, req)
 	d.release("same 1", nil)
-	expect(t, "asked after the first step", fmt.Sprint(g.asked), "[]")
+	expect(t, "asked after the first step", fmt.Sprint(g.asked), "[keep FRAME]")
 	d.release("track 1", nil)
 	expect(t, "outcome", <-got, "true <nil>")
 }

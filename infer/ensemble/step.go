@@ -200,7 +200,7 @@ func (s *stride) done(r *infer.Response, err error) {
 	f.advanceLocked()
 }
 
-// intact asks the request's guard about the inputs that the step has read for good.
+// intact asks the request's guard about the inputs that the step has read, and tells it of those that it passes on.
 func (s *stride) intact(r *infer.Response) error {
 	f := s.f
 	if f.req.Guard == nil {
@@ -208,7 +208,11 @@ func (s *stride) intact(r *infer.Response) error {
 	}
 	for _, b := range f.e.steps[s.index].inputs {
 		k := slices.IndexFunc(f.req.Inputs, func(in tensor.Tensor) bool { return f.e.inputs[in.Name] == b.tensor })
-		if k < 0 || slices.ContainsFunc(r.Outputs, func(out tensor.Tensor) bool { return sameMemory(out.Data, f.req.Inputs[k].Data) }) {
+		if k < 0 {
+			continue
+		}
+		if slices.ContainsFunc(r.Outputs, func(out tensor.Tensor) bool { return sameMemory(out.Data, f.req.Inputs[k].Data) }) {
+			f.req.Guard.Keep(f.req.Inputs[k].Name)
 			continue
 		}
 		if err := f.req.Guard.Intact(f.req.Inputs[k].Name); err != nil {

@@ -35,7 +35,7 @@ type call struct {
 	leases  []*shm.Lease // of inputs
 	into    []*shm.Lease // of outputs; nil where the output goes into the message
 	buffers []*tensor.Buffer
-	frames  []frameCheck
+	frames  []*frameCheck
 	shared  bool // some of its tensors are in shared memory
 	wantEnd bool // the client asked for an empty final response
 

@@ -19,8 +19,8 @@ func modelInfer(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryS
 	if !ok {
 		return nil, status.Error(codes.Internal, "handler of another service")
 	}
-	s.underWay.n.Add(1)
-	defer func() { s.underWay.end(s.stopping.Load()) }()
+	s.underWay.Begin()
+	defer func() { s.underWay.End(s.stopping.Load()) }()
 	c := s.newCall()
 	if err := dec(c); err != nil {
 		c.free()

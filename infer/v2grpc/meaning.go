@@ -321,7 +321,8 @@ type frameCheck struct {
 	memory     shm.Mapping
 	header     int
 	generation uint64
-	read       *atomic.Bool // for good, and it was intact
+	read       atomic.Bool // and it was intact then
+	kept       atomic.Bool // and is read until the request has ended
 }
 
 // watchFrames finds the inputs that lie in slots of frames. FRAME_INFO says which frame was meant.
@@ -347,7 +348,9 @@ func (c *call) watchFrames() error {
 		if slot < 0 || slot >= layout.Slots || offset != uint64(layout.PixelOffset(slot)) || len(l.Bytes) > layout.SlotBytes {
 			return infer.Errorf(infer.InvalidArgument, "input '%s' is not the frame in slot %d that FRAME_INFO names", c.tensors[i].Name, slot)
 		}
-		c.frames = append(c.frames, frameCheck{c.tensors[i].Name, memory, layout.HeaderOffset(slot), uint64(info[frame.InfoGeneration]), new(atomic.Bool)})
+		c.frames = append(c.frames, &frameCheck{
+			input: c.tensors[i].Name, memory: memory, header: layout.HeaderOffset(slot), generation: uint64(info[frame.InfoGeneration]),
+		})
 	}
 	if len(c.frames) > 0 {
 		c.req.Guard = c
@@ -369,7 +372,7 @@ func (c *call) frameInfo() []int64 {
 // checkFrames tells whether every frame that may still be read is the one that was announced.
 func (c *call) checkFrames() error {
 	for _, f := range c.frames {
-		if !f.read.Load() && f.overwritten() {
+		if (f.kept.Load() || !f.read.Load()) && f.overwritten() {
 			return infer.Errorf(infer.Unavailable, "%s", frame.ErrOverwritten.Error())
 		}
 	}
@@ -390,4 +393,13 @@ func (c *call) Intact(input string) error {
 	return nil
 }
 
-func (f frameCheck) overwritten() bool { return f.memory.LoadUint64(f.header) != f.generation }
+// Keep says that the frame in one input is read to the end all the same.
+func (c *call) Keep(input string) {
+	for _, f := range c.frames {
+		if f.input == input {
+			f.kept.Store(true)
+		}
+	}
+}
+
+func (f *frameCheck) overwritten() bool { return f.memory.LoadUint64(f.header) != f.generation }

@@ -87,8 +87,8 @@ func modelStreamInfer(srv any, gs grpc.ServerStream) error {
 	if err := s.admit(gs.Context(), apiInference); err != nil {
 		return err
 	}
-	s.underWay.n.Add(1)
-	defer func() { s.underWay.end(s.stopping.Load()) }()
+	s.underWay.Begin()
+	defer func() { s.underWay.End(s.stopping.Load()) }()
 	ctx, cancel := context.WithCancelCause(gs.Context())
 	defer cancel(nil)
 	st := &stream{server: s, grpc: gs, ctx: ctx, cancel: cancel, changed: make(chan struct{}, 1), room: make(chan struct{}, 1), reader: 1}

@@ -32,6 +32,7 @@ import (
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/trace"
 	"github.com/vedette/vedette/internal/intern"
+	"github.com/vedette/vedette/internal/underway"
 )
 
 // Config says what to serve and how. Inferer and Catalog are required, everything else may stay zero.
@@ -102,7 +103,7 @@ type Server struct {
 	calls    sync.Pool
 	readers  sync.WaitGroup // of streams
 	stopping atomic.Bool
-	underWay underWay
+	underWay *underway.Calls
 	quit     chan struct{} // closed when the server begins to stop
 }
 
@@ -120,7 +121,7 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg, underWay: newUnderWay(), quit: make(chan struct{})}
+	return &Server{cfg: cfg, underWay: underway.New(), quit: make(chan struct{})}
 }
 
 // Run serves ln, which it closes, until ctx ends; calls under way then get StopTimeout to end, and streams end
@@ -144,7 +145,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	hard := context.AfterFunc(grace, srv.Stop)
 	defer hard()
-	s.underWay.wait(grace)
+	s.underWay.Wait(grace)
 	srv.GracefulStop()
 	s.readers.Wait()
 	return nil

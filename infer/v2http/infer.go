@@ -15,8 +15,8 @@ const headerLength = "Inference-Header-Content-Length"
 
 // infer runs a model.
 func (s *Server) infer(w http.ResponseWriter, req *http.Request, r route) error {
-	s.underWay.n.Add(1)
-	defer func() { s.underWay.end(s.stopping.Load()) }()
+	s.underWay.Begin()
+	defer func() { s.underWay.End(s.stopping.Load()) }()
 	version, err := parseVersion(r.version)
 	if err != nil {
 		return err

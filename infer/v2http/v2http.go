@@ -24,6 +24,7 @@ import (
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/trace"
 	"github.com/vedette/vedette/internal/intern"
+	"github.com/vedette/vedette/internal/underway"
 )
 
 // Config says what to serve and how. Inferer and Catalog are required, everything else may stay zero.
@@ -89,7 +90,7 @@ type Server struct {
 	names    intern.Names
 	calls    sync.Pool
 	stopping atomic.Bool
-	underWay underWay
+	underWay *underway.Calls
 	quick    *quick // nil until Run
 }
 
@@ -110,7 +111,7 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg, underWay: newUnderWay()}
+	return &Server{cfg: cfg, underWay: underway.New()}
 }
 
 // Run serves ln, which it closes, until ctx ends; calls under way then get StopTimeout to end, and whoever comes meanwhile
@@ -155,7 +156,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		s.quick.stop(grace)
 	}()
 	defer func() { <-quiet }()
-	s.underWay.wait(grace)
+	s.underWay.Wait(grace)
 	if err := srv.Shutdown(grace); err != nil {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("stop HTTP at %s: %w", ln.Addr(), err)

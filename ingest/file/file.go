@@ -18,6 +18,7 @@ import (
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/bitstream"
 	"github.com/vedette/vedette/internal/av"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // Config of a source.
@@ -152,7 +153,7 @@ func (p *pass) file(ctx context.Context, path string) error {
 		if p.start < 0 {
 			p.start = max(now.Mono-dts, 0)
 		}
-		if !p.cfg.FullSpeed && !pause(ctx, p.start+dts-now.Mono) {
+		if !p.cfg.FullSpeed && !pause.For(ctx, p.start+dts-now.Mono) {
 			return nil
 		}
 		p.sink.AccessUnit(ingest.AccessUnit{
@@ -168,21 +169,6 @@ func split(c ingest.Codec, data []byte) [][]byte {
 		return bitstream.Units(data)
 	}
 	return [][]byte{data}
-}
-
-// pause waits for d; false when ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func typed(err error) error {

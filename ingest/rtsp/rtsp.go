@@ -20,6 +20,7 @@ import (
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/packetdump"
 	"github.com/vedette/vedette/internal/address"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // Config of one session.
@@ -75,7 +76,7 @@ func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
 		// A server may still be clearing away what the refused attempt began, and has no session meanwhile: GStreamer's
 		// answers 503. The waits together are shorter than the one for an answer.
 		for wait := s.cfg.AnswerTimeout / 20; refused != nil && err != nil && ingest.AsError(err).Reason == ingest.ReasonCameraBusy && wait <= s.cfg.AnswerTimeout/5; wait *= 2 {
-			if !pause(ctx, wait) {
+			if !pause.For(ctx, wait) {
 				return nil
 			}
 			err = s.once(ctx, sink, cfg)
@@ -88,18 +89,6 @@ func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
 		}
 	}
 	return refused
-}
-
-// pause waits; false when ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (s *Source) once(ctx context.Context, sink ingest.Sink, cfg Config) error {

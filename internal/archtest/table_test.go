@@ -23,7 +23,7 @@ var imports = map[string][]string{
 	"ingest/sidecar": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/unixmsg", "internal/child", "internal/address"},
 	// The only one that knows devices of the kernel.
 	"ingest/device": {"ingest", "ingest/bitstream", "internal/address", "internal/av", "internal/v4l2"},
-	"ingest/...":    {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify", "internal/address"},
+	"ingest/...":    {"ingest", "ingest/...", "internal/pause", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify", "internal/address"},
 
 	// Inference: the vocabulary, then its mechanisms. Frontends see an infer.Inferer, never the repository;
 	// schedulers never see a backend.
@@ -37,7 +37,7 @@ var imports = map[string][]string{
 	"infer/metrics":             {"infer", "infer/stats", "api/inference"},
 	"infer/shm":                 {"infer", "infer/tensor", "api/frame", "internal/mmap"},
 	"infer/backend":             {"infer", "infer/tensor", "infer/modelconfig", "api/inference"},
-	"infer/backend/...":         {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "infer/backend/backendtest", "api/inference"},
+	"infer/backend/...":         {"infer", "internal/pause", "infer/tensor", "infer/modelconfig", "infer/backend", "infer/backend/backendtest", "api/inference"},
 	"infer/backend/prepare":     {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference", "api/frame", "internal/pixels"},
 	"infer/backend/image":       {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference"},
 	"infer/backend/boxes":       {"infer", "infer/tensor", "infer/modelconfig", "infer/backend", "api/inference", "tracker", "tracker/rows"},
@@ -47,8 +47,8 @@ var imports = map[string][]string{
 	"infer/backend/backendtest": {"infer", "infer/tensor", "infer/backend", "api/inference"},
 	"infer/modelstore":          {},
 	"infer/repository":          {"infer", "infer/modelstore", "infer/tensor", "infer/modelconfig", "infer/backend", "infer/schedule", "infer/ensemble", "infer/stats", "api/inference"},
-	"infer/v2http":              {"infer", "internal/intern", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference"},
-	"infer/v2grpc":              {"infer", "internal/intern", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference", "api/frame"},
+	"infer/v2http":              {"infer", "internal/intern", "internal/underway", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference"},
+	"infer/v2grpc":              {"infer", "internal/intern", "internal/underway", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference", "api/frame"},
 	"infer/v2client":            {"infer/tensor", "api/inference", "internal/mmap"},
 	"infer/launch/...":          {"infer/v2client", "api/inference", "internal/sdnotify"},
 	"infer/detect":              {"infer/tensor", "infer/v2client", "infer/launch", "api/inference", "api/frame"},
@@ -59,7 +59,7 @@ var imports = map[string][]string{
 
 	// The appliance: only its pipeline sees frames, tensors, tracks and history together.
 	"appliance/demo/...": {"appliance/demo/..."},
-	"appliance/pipeline": {"appliance/pipeline/...", "api/frame", "api/ingest/v1", "api/inference", "ingest/ingestclient", "infer/tensor", "infer/v2client", "tracker", "tracker/rows", "store", "internal/mmap", "internal/fmp4"},
+	"appliance/pipeline": {"appliance/pipeline/...", "internal/pause", "api/frame", "api/ingest/v1", "api/inference", "ingest/ingestclient", "infer/tensor", "infer/v2client", "tracker", "tracker/rows", "store", "internal/mmap", "internal/fmp4"},
 	"appliance/cli":      {"appliance", "appliance/...", "api/...", "infer/adopt", "internal/repeats", "internal/sdnotify", "store", "store/..."},
 	"appliance/...":      {"appliance", "appliance/...", "api/...", "ingest/ingestclient", "infer/v2client", "store", "web", "internal/child", "internal/sdnotify", "internal/fmp4", "internal/address"},
 	// internal/fmp4 packs what it is given and reaches nothing.

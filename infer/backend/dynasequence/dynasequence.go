@@ -17,6 +17,7 @@ import (
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
 	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // Backend makes accumulators by id. The zero value is ready.
@@ -41,7 +42,7 @@ type instance struct {
 
 // Execute implements backend.Instance.
 func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
-	backend.Pause(ctx, i.delay)
+	pause.For(ctx, i.delay)
 	for _, j := range jobs {
 		if err := i.one(j); err != nil {
 			j.Fail(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // Backend makes identity models. The zero value is ready.
@@ -65,7 +66,7 @@ type pair struct{ in, out string }
 
 // Execute implements backend.Instance.
 func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
-	backend.Pause(ctx, i.delay)
+	pause.For(ctx, i.delay)
 	for _, j := range jobs {
 		r := j.NewResponse()
 		for _, p := range i.pairs {

@@ -15,6 +15,7 @@ import (
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
 	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // Backend makes repeat models. The zero value is ready.
@@ -50,12 +51,12 @@ func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
 		values, delays := slices.Clone(tensor.View[int32](in.Data)), slices.Clone(tensor.View[uint32](delay.Data))
 		i.answering.Go(func() { answer(ctx, j, values, delays) })
 	}
-	backend.Pause(ctx, milliseconds(wait))
+	pause.For(ctx, milliseconds(wait))
 }
 
 func answer(ctx context.Context, j *backend.Job, values []int32, delays []uint32) {
 	for k, v := range values {
-		backend.Pause(ctx, milliseconds(delays[k]))
+		pause.For(ctx, milliseconds(delays[k]))
 		if j.Cancelled() {
 			e := infer.Errorf(infer.Cancelled, "request cancelled after %d of %d responses", k, len(values))
 			e.Reason = infer.ReasonCanceled
