@@ -1,13 +1,13 @@
-// Package jpegs reads a camera that sends JPEG after JPEG over HTTP (multipart/x-mixed-replace).
+// Package jpegs reads a camera that sends JPEG after JPEG over HTTP: as the parts of one answer (multipart/x-mixed-replace),
+// one behind the other, or one for each request.
 package jpegs
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,6 +19,7 @@ import (
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/rtsp"
 	"github.com/vedette/vedette/internal/address"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // Config of a Source.
@@ -47,8 +48,8 @@ func New(cfg Config) *Source {
 	return &Source{cfg: cfg}
 }
 
-// maxPicture bounds one JPEG.
-const maxPicture = 16 << 20
+// pace is the least time from one question to the next where a camera gives one picture for each.
+const pace = 200 * time.Millisecond
 
 // Run reads until ctx ends (nil) or the connection fails (an *ingest.Error).
 func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
@@ -70,50 +71,113 @@ func (s *Source) run(ctx context.Context, sink ingest.Sink) error {
 		TLSClientConfig: trust, TLSHandshakeTimeout: s.cfg.DialTimeout, ResponseHeaderTimeout: s.cfg.AnswerTimeout, DisableCompression: true,
 	}
 	defer transport.CloseIdleConnections()
-	resp, err := s.ask(ctx, transport)
+	d, err := s.dialogue(ctx, transport)
 	if err != nil {
-		return s.fault(ingest.StageDial, reasonOf(err), err)
+		return s.fault(ingest.StageDial, ingest.ReasonInvalidConfig, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // nothing is lost with it
-	sink.Reached(ingest.StageDial)
-	if reason := reasonOfStatus(resp.StatusCode); reason != 0 {
-		return s.fault(ingest.StageDescribe, reason, fmt.Errorf("the camera answered %s", resp.Status))
-	}
-	kind, parameters, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil || kind != "multipart/x-mixed-replace" || parameters["boundary"] == "" {
-		return s.fault(ingest.StageDescribe, ingest.ReasonCodecUnsupported, fmt.Errorf("the camera answers with %q, not with a stream of JPEGs (multipart/x-mixed-replace)", kind))
-	}
-	sink.Reached(ingest.StageDescribe)
-	sink.Reached(ingest.StageSetup)
-	// Some cameras name the boundary with the dashes that go before it.
-	parts := multipart.NewReader(resp.Body, strings.TrimPrefix(parameters["boundary"], "--"))
-	for first := true; ; first = false {
-		part, err := parts.NextRawPart()
-		if err != nil {
-			return s.fault(ingest.StagePackets, ingest.ReasonDisconnected, err)
+	p := pictures{sink: sink, now: s.cfg.Now}
+	for {
+		asked := s.cfg.Now().Mono
+		single, err := s.answer(d, &p)
+		if !single {
+			return err
 		}
-		picture, err := io.ReadAll(io.LimitReader(part, maxPicture+1))
-		switch {
-		case err != nil:
-			return s.fault(ingest.StagePackets, ingest.ReasonDisconnected, err)
-		case len(picture) > maxPicture:
-			return s.fault(ingest.StagePackets, ingest.ReasonProtocol, fmt.Errorf("a picture of more than %d MiB", maxPicture>>20))
-		case len(picture) < 4 || picture[0] != 0xFF || picture[1] != 0xD8: // no JPEG
-			sink.Packets(1, uint64(len(picture)), 0, 1)
-			continue
+		if !pause.For(ctx, asked+pace-s.cfg.Now().Mono) {
+			return nil
 		}
-		if first {
-			sink.Reached(ingest.StageFirstPacket)
-			sink.Stream(ingest.Stream{Codec: ingest.MJPEG, Transport: ingest.TransportTCP, Live: true})
-		}
-		now := s.cfg.Now()
-		sink.Packets(1, uint64(len(picture)), 0, 0)
-		sink.AccessUnit(ingest.AccessUnit{Data: picture, Ticks: ingest.TicksOf(now.Mono), Received: now, Keyframe: true})
 	}
 }
 
-// ask sends the request, and again as the camera wants its credentials.
-func (s *Source) ask(ctx context.Context, transport *http.Transport) (*http.Response, error) {
+// answer reads one answer to its end; single: it is a picture's, and the next one is to be asked for.
+func (s *Source) answer(d *dialogue, p *pictures) (single bool, err error) {
+	resp, err := d.ask()
+	if err != nil {
+		return false, s.fault(ingest.StageDial, reasonOf(err), err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing is lost with it
+	p.reached(ingest.StageDial)
+	if reason := reasonOfStatus(resp.StatusCode); reason != 0 {
+		return false, s.fault(ingest.StageDescribe, reason, fmt.Errorf("the camera answered %s", resp.Status))
+	}
+	// What the answer says of its parts, the boundary above all, is wrong so often that nothing but the pictures is believed.
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	if reason := reasonOfKind(kind); reason != 0 {
+		return false, s.fault(ingest.StageDescribe, reason, fmt.Errorf("the camera answers with %q, and not with JPEGs: look up its address for MJPEG or for snapshots, or give its rtsp:// address", kind))
+	}
+	p.reached(ingest.StageDescribe)
+	p.reached(ingest.StageSetup)
+	err = p.read(resp.Body)
+	switch {
+	case errors.Is(err, errTooLarge):
+		return false, s.fault(ingest.StagePackets, ingest.ReasonProtocol, err)
+	case strings.HasPrefix(kind, "image/") && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		return true, nil
+	case errors.Is(err, io.EOF):
+		err = errors.New("the camera ended its answer")
+	}
+	return false, s.fault(ingest.StagePackets, ingest.ReasonDisconnected, err)
+}
+
+// reasonOfKind refuses what cannot be JPEGs by its media type; 0: it may be.
+func reasonOfKind(kind string) ingest.Reason {
+	switch kind {
+	case "", "image/jpeg", "image/jpg", "image/pjpeg", "video/x-motion-jpeg", "video/x-jpeg", "video/jpeg", "video/mjpeg", "video/x-mjpeg", "application/octet-stream":
+		return 0
+	case "text/html", "text/plain", "application/json", "application/xml", "text/xml":
+		return ingest.ReasonNotFound // a page
+	}
+	if strings.HasPrefix(kind, "multipart/") {
+		return 0
+	}
+	return ingest.ReasonCodecUnsupported
+}
+
+// pictures hands on what comes.
+type pictures struct {
+	sink  ingest.Sink
+	now   func() ingest.Instant
+	stage ingest.Stage // reached
+}
+
+func (p *pictures) reached(s ingest.Stage) {
+	if s > p.stage {
+		p.stage = s
+		p.sink.Reached(s)
+	}
+}
+
+// read hands on the pictures of one answer and returns why there are no more.
+func (p *pictures) read(body io.Reader) error {
+	s := scanner{r: bufio.NewReaderSize(body, 64<<10), limit: maxPicture}
+	for {
+		picture, broken, err := s.next()
+		if broken > 0 {
+			p.sink.Packets(broken, 0, 0, broken)
+		}
+		if err != nil {
+			return err
+		}
+		if p.stage < ingest.StageFirstPacket {
+			p.reached(ingest.StageFirstPacket)
+			p.sink.Stream(ingest.Stream{Codec: ingest.MJPEG, Transport: ingest.TransportTCP, Live: true})
+		}
+		now := p.now()
+		p.sink.Packets(1, uint64(len(picture)), 0, 0)
+		p.sink.AccessUnit(ingest.AccessUnit{Data: picture, Ticks: ingest.TicksOf(now.Mono), Received: now, Keyframe: true})
+	}
+}
+
+// dialogue asks for the same again and again.
+type dialogue struct {
+	cfg       Config
+	transport *http.Transport
+	client    *http.Client
+	request   *http.Request
+	known     bool // how the camera wants its credentials
+}
+
+func (s *Source) dialogue(ctx context.Context, transport *http.Transport) (*dialogue, error) {
 	c := s.cfg.Camera
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address.Fill(c.Address, c.Username, c.Password), nil)
 	if err != nil {
@@ -126,17 +190,24 @@ func (s *Source) ask(ctx context.Context, transport *http.Transport) (*http.Resp
 		}
 		return nil
 	}}
-	resp, err := client.Do(req)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.Username == "" {
+	return &dialogue{cfg: s.cfg, transport: transport, client: client, request: req}, nil
+}
+
+// ask sends the request, and again as the camera wants its credentials.
+func (d *dialogue) ask() (*http.Response, error) {
+	c := d.cfg.Camera
+	resp, err := d.client.Do(d.request)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.Username == "" || d.known {
 		return resp, err
 	}
 	_ = resp.Body.Close()
+	d.known = true
 	if strings.Contains(strings.ToLower(strings.Join(resp.Header.Values("WWW-Authenticate"), " ")), "digest") {
-		client.Transport = &digest.Transport{Username: c.Username, Password: c.Password, Transport: transport}
+		d.client.Transport = &digest.Transport{Username: c.Username, Password: c.Password, Transport: d.transport}
 	} else {
-		req.SetBasicAuth(c.Username, c.Password)
+		d.request.SetBasicAuth(c.Username, c.Password)
 	}
-	return client.Do(req)
+	return d.client.Do(d.request)
 }
 
 // fault is typed and names the camera's host; an *url.Error would repeat the whole address.

@@ -7,10 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -60,25 +63,102 @@ func stream(t *testing.T) []byte {
 	return out
 }
 
-func TestPicturesComeOneByOne(t *testing.T) {
+// parts are the pictures of a stream.
+func parts(t *testing.T, body []byte) [][]byte {
+	t.Helper()
+	var list [][]byte
+	for r := multipart.NewReader(bytes.NewReader(body), "frame"); ; {
+		part, err := r.NextPart()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		picture, err := io.ReadAll(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, picture)
+	}
+}
+
+func TestPicturesComeOneByOneHoweverTheCameraWrapsThem(t *testing.T) {
 	body := stream(t)
-	for _, boundary := range []string{"frame", "--frame"} { // some cameras count the dashes
+	want := parts(t, body)
+	for _, c := range []struct {
+		kind string
+		body []byte
+	}{
+		{"multipart/x-mixed-replace; boundary=frame", body},
+		{"multipart/x-mixed-replace;boundary=--frame", body}, // the dashes counted
+		{"multipart/x-mixed-replace; boundary=another", body},
+		{"multipart/x-mixed-replace; boundary=my frame;", body}, // cannot be read
+		{"multipart/x-mixed-replace", body},
+		{"Multipart/Mixed; boundary=\"frame\"", body},
+		{"video/x-motion-jpeg", bytes.Join(want, nil)},
+		{"application/octet-stream", bytes.Join(want, []byte("\r\n"))},
+	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary="+boundary)
-			_, _ = w.Write(body)
+			w.Header().Set("Content-Type", c.kind)
+			_, _ = w.Write(c.body)
 		}))
 		s, err := read(t, ingest.Camera{Address: server.URL + "/video"}, 0)
 		server.Close()
 		if e, ok := errors.AsType[*ingest.Error](err); !ok || e.Reason != ingest.ReasonDisconnected {
-			t.Errorf("at its end: %v", err)
+			t.Errorf("%s: at its end: %v", c.kind, err)
 		}
-		if len(s.units) != 10 || s.stream.Codec != ingest.MJPEG || !s.stream.Live || s.bad != 0 {
-			t.Fatalf("%d pictures of %v, %d bad", len(s.units), s.stream, s.bad)
+		if len(s.units) != len(want) || len(want) != 10 || s.stream.Codec != ingest.MJPEG || !s.stream.Live || s.stream.RTCP || s.bad != 0 {
+			t.Fatalf("%s: %d pictures of %v, %d bad", c.kind, len(s.units), s.stream, s.bad)
 		}
 		for i, u := range s.units {
-			if !u.Keyframe || !bytes.HasPrefix(u.Data, []byte{0xFF, 0xD8}) || !bytes.HasSuffix(bytes.TrimRight(u.Data, "\r\n"), []byte{0xFF, 0xD9}) {
-				t.Errorf("picture %d is no JPEG: %x", i, u.Data[:8])
+			if !u.Keyframe || !bytes.Equal(u.Data, bytes.TrimRight(want[i], "\r\n")) {
+				t.Errorf("%s: picture %d is another", c.kind, i)
 			}
+		}
+	}
+}
+
+// Who waits for the boundary behind a picture has it when the next one comes.
+func TestAPictureIsThereWithItsLastByte(t *testing.T) {
+	first := parts(t, stream(t))[0]
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=frame")
+		_, _ = fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\n\r\n%s", first)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	if s, err := read(t, ingest.Camera{Address: server.URL}, 1); err != nil || len(s.units) != 1 {
+		t.Errorf("%d pictures, %v", len(s.units), err)
+	}
+}
+
+func TestACameraThatGivesOnePictureIsAskedAgain(t *testing.T) {
+	want := parts(t, stream(t))
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, _, ok := r.BasicAuth(); !ok {
+			w.Header().Set("WWW-Authenticate", `Basic realm="cam"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "image/jpeg")
+		switch n := asked.Add(1); n {
+		case 2: // cut short: the next may be whole
+			_, _ = w.Write(want[1][:100])
+		default:
+			_, _ = w.Write(want[n-1])
+		}
+	}))
+	defer server.Close()
+	s, err := read(t, ingest.Camera{Address: server.URL + "/snapshot.jpg", Username: "u", Password: "p"}, 3)
+	if err != nil || len(s.units) != 3 || asked.Load() != 4 || s.bad != 1 {
+		t.Fatalf("%d pictures of %d, %d bad, %v", len(s.units), asked.Load(), s.bad, err)
+	}
+	for i, n := range []int{0, 2, 3} {
+		if !bytes.Equal(s.units[i].Data, bytes.TrimRight(want[n], "\r\n")) {
+			t.Errorf("picture %d is not the one of answer %d", i, n+1)
 		}
 	}
 }
@@ -132,7 +212,11 @@ func TestAnswersThatAreNoStreamAreNamed(t *testing.T) {
 	}{
 		"not found": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, ingest.ReasonNotFound},
 		"busy":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, ingest.ReasonCameraBusy},
-		"a page":    {func(w http.ResponseWriter) { _, _ = fmt.Fprint(w, "<html>") }, ingest.ReasonCodecUnsupported},
+		"a page":    {func(w http.ResponseWriter) { _, _ = fmt.Fprint(w, "<html>") }, ingest.ReasonNotFound},
+		"another kind of video": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "video/mp2t")
+			_, _ = fmt.Fprint(w, "G")
+		}, ingest.ReasonCodecUnsupported},
 		"sent elsewhere": {func(w http.ResponseWriter) {
 			w.Header().Set("Location", "http://elsewhere.invalid/")
 			w.WriteHeader(http.StatusFound)
