@@ -148,6 +148,8 @@ type Stream struct {
 	Profile string
 	// Live: the pictures show now and come by themselves. A file's wait until they are wanted.
 	Live bool
+	// RTCP travels beside it, in whose sender reports a camera tells its time.
+	RTCP bool
 }
 
 // AccessUnit is one coded picture.

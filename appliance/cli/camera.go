@@ -35,16 +35,22 @@ type cameraCommands struct {
 	Dump     cameraDump     `cmd:"" help:"Capture what a camera and the box say to each other."`
 }
 
+// cameraAccess are the flags that say how to reach a camera; a nil one is not given.
+type cameraAccess struct {
+	Username     *string  `help:"User of the camera."`
+	Password     *string  `env:"VEDETTE_CAMERA_PASSWORD" help:"Password of the camera; others on this machine can see what stands on a command line."`
+	PasswordFile *string  `placeholder:"FILE" help:"File that holds the password; - reads it from standard input."`
+	Transport    *string  `enum:"tcp,udp,multicast" help:"tcp, udp or multicast."`
+	CAFile       *string  `name:"ca-file" placeholder:"FILE" help:"Certificates (PEM) to trust besides the system's."`
+	Certificate  *string  `name:"certificate-sha256" placeholder:"HEX" help:"SHA-256 of the one certificate the camera may show."`
+	Decoders     []string `placeholder:"NAME" help:"Decoders in order of preference: auto, software, nvdec, vaapi, v4l2, drm, qsv, vulkan."`
+}
+
 // cameraSettings are the flags that describe a camera; a nil one is not given.
 type cameraSettings struct {
-	Username     *string        `help:"User of the camera."`
-	Password     *string        `env:"VEDETTE_CAMERA_PASSWORD" help:"Password of the camera; others on this machine can see what stands on a command line."`
-	PasswordFile *string        `placeholder:"FILE" help:"File that holds the password; - reads it from standard input."`
-	Transport    *string        `enum:"tcp,udp,multicast" help:"tcp, udp or multicast."`
+	cameraAccess
 	MainAddress  *string        `help:"A second, larger stream of the same camera: live video, full pictures and clips come from it."`
 	KeepMain     *bool          `help:"Keep the second stream connected, so that clips that begin before their event come from it."`
-	CAFile       *string        `name:"ca-file" placeholder:"FILE" help:"Certificates (PEM) to trust besides the system's."`
-	Certificate  *string        `name:"certificate-sha256" placeholder:"HEX" help:"SHA-256 of the one certificate the camera may show."`
 	Loop         *bool          `help:"Begin a file again at its end."`
 	PreRollBytes *int64         `placeholder:"BYTES" help:"Kept in memory for clips that begin before their event; 0: 8 MiB and no more than 30 s, negative: none."`
 	PrivacyMask  []string       `placeholder:"X,Y_X,Y_X,Y" sep:";" help:"Area nobody may see, its corners from 0 to 1 of width and height, such as 0,0_0.5,0_0.5,1_0,1; may be given again. Empty: none."`
@@ -58,24 +64,17 @@ type cameraSettings struct {
 	Priority     *string        `enum:"low,normal,high" help:"low, normal or high: who keeps its analysis when the box has too much to do."`
 	MotionGate   *bool          `negatable:"" help:"Hold back frames in which nothing moves."`
 	MotionIgnore []string       `placeholder:"X,Y_X,Y_X,Y" sep:";" help:"Area whose motion does not count, as for --privacy-mask; with --motion-gate."`
-	Decoders     []string       `placeholder:"NAME" help:"Decoders in order of preference: auto, software, nvdec, vaapi, v4l2, drm, qsv, vulkan."`
 	Isolation    *string        `enum:"shared,camera" help:"camera: a process of its own."`
 }
 
-// apply puts what was given into c and returns the paths of it.
-func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) {
+// apply puts what was given into source and returns the paths of it in a camera.
+func (s *cameraAccess) apply(env *Env, source *vedettev1.Source) ([]string, error) {
 	if s.PasswordFile != nil {
 		password, err := readPassword(*s.PasswordFile, env.Stdin)
 		if err != nil {
 			return nil, err
 		}
 		s.Password = &password
-	}
-	if c.Source == nil {
-		c.Source = &vedettev1.Source{}
-	}
-	if c.Analysis == nil {
-		c.Analysis = &vedettev1.Analysis{}
 	}
 	var paths []string
 	set := func(given bool, path string, put func()) {
@@ -84,22 +83,44 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 			put()
 		}
 	}
-	set(s.Username != nil, "source.username", func() { c.Source.Username = *s.Username })
-	set(s.Password != nil, "source.password", func() { c.Source.Password = *s.Password })
+	set(s.Username != nil, "source.username", func() { source.Username = *s.Username })
+	set(s.Password != nil, "source.password", func() { source.Password = *s.Password })
 	set(s.Transport != nil, "source.transport", func() {
-		c.Source.Transport = vedettev1.Transport(vedettev1.Transport_value["TRANSPORT_"+strings.ToUpper(*s.Transport)])
+		source.Transport = vedettev1.Transport(vedettev1.Transport_value["TRANSPORT_"+strings.ToUpper(*s.Transport)])
 	})
-	set(s.MainAddress != nil, "source.main_uri", func() { c.Source.MainUri = *s.MainAddress })
-	set(s.KeepMain != nil, "source.keep_main", func() { c.Source.KeepMain = *s.KeepMain })
-	set(s.Loop != nil, "source.loop", func() { c.Source.Loop = *s.Loop })
-	set(s.PreRollBytes != nil, "source.pre_roll_bytes", func() { c.Source.PreRollBytes = *s.PreRollBytes })
 	if s.CAFile != nil || s.Certificate != nil {
 		tls, err := s.tls()
 		if err != nil {
 			return nil, err
 		}
-		set(true, "source.tls", func() { c.Source.Tls = tls })
+		set(true, "source.tls", func() { source.Tls = tls })
 	}
+	set(len(s.Decoders) > 0, "source.decoders", func() { source.Decoders = s.Decoders })
+	return paths, nil
+}
+
+// apply puts what was given into c and returns the paths of it.
+func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) {
+	if c.Source == nil {
+		c.Source = &vedettev1.Source{}
+	}
+	if c.Analysis == nil {
+		c.Analysis = &vedettev1.Analysis{}
+	}
+	paths, err := s.cameraAccess.apply(env, c.Source)
+	if err != nil {
+		return nil, err
+	}
+	set := func(given bool, path string, put func()) {
+		if given {
+			paths = append(paths, path)
+			put()
+		}
+	}
+	set(s.MainAddress != nil, "source.main_uri", func() { c.Source.MainUri = *s.MainAddress })
+	set(s.KeepMain != nil, "source.keep_main", func() { c.Source.KeepMain = *s.KeepMain })
+	set(s.Loop != nil, "source.loop", func() { c.Source.Loop = *s.Loop })
+	set(s.PreRollBytes != nil, "source.pre_roll_bytes", func() { c.Source.PreRollBytes = *s.PreRollBytes })
 	if s.PrivacyMask != nil {
 		masks, err := polygons("--privacy-mask", s.PrivacyMask)
 		if err != nil {
@@ -132,7 +153,6 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 			c.Analysis.MotionGate = &vedettev1.MotionGate{Ignore: ignore}
 		}
 	})
-	set(len(s.Decoders) > 0, "source.decoders", func() { c.Source.Decoders = s.Decoders })
 	set(s.Isolation != nil, "source.isolation", func() {
 		c.Source.Isolation = vedettev1.Isolation(vedettev1.Isolation_value["ISOLATION_"+strings.ToUpper(*s.Isolation)])
 	})
@@ -140,7 +160,7 @@ func (s *cameraSettings) apply(env *Env, c *vedettev1.Camera) ([]string, error) 
 }
 
 // tls says which certificate the camera may show; both flags empty: one that the system trusts.
-func (s *cameraSettings) tls() (*vedettev1.CameraTls, error) {
+func (s *cameraAccess) tls() (*vedettev1.CameraTls, error) {
 	tls := &vedettev1.CameraTls{}
 	if s.Certificate != nil {
 		tls.CertificateSha256 = *s.Certificate
@@ -476,7 +496,7 @@ func (c *cameraDump) Run(ctx context.Context, env *Env, g *grammar) (err error) 
 		}
 	}
 	if out.empty() {
-		return fmt.Errorf("camera %q and this box said nothing to each other, so nothing was written: see vedette camera get %s, and capture for longer than the pause between two attempts (--duration)", c.ID, c.ID)
+		return fmt.Errorf("camera %q and this box said nothing to each other, so nothing was written: see vedette camera get %s, and capture for longer than the pause between two attempts (--duration), or have it tried meanwhile: vedette camera enable %s", c.ID, c.ID, c.ID)
 	}
 	if c.File == "-" {
 		return nil
@@ -491,20 +511,23 @@ func (c *cameraDump) Run(ctx context.Context, env *Env, g *grammar) (err error) 
 
 type cameraProbe struct {
 	client
+	cameraAccess
 	Picture string `type:"path" placeholder:"FILE" help:"Write the first picture there (JPEG)."`
 	Address string `arg:"" help:"rtsp:// address; user and password may stand in it."`
 }
 
 // Run tries the address.
 func (c *cameraProbe) Run(ctx context.Context, env *Env, g *grammar) error {
+	source := &vedettev1.Source{Uri: c.Address}
+	if _, err := c.apply(env, source); err != nil {
+		return err
+	}
 	ctx, conn, err := c.connect(ctx, g)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	r, err := vedettev1.NewCameraServiceClient(conn).ProbeCamera(ctx, &vedettev1.ProbeCameraRequest{
-		Source: &vedettev1.Source{Uri: c.Address},
-	})
+	r, err := vedettev1.NewCameraServiceClient(conn).ProbeCamera(ctx, &vedettev1.ProbeCameraRequest{Source: source})
 	if err != nil {
 		return plain(err)
 	}
@@ -516,11 +539,11 @@ func (c *cameraProbe) Run(ctx context.Context, env *Env, g *grammar) error {
 			return err
 		}
 	}
-	return table(env.Stdout, probed(r)...)
+	return table(env.Stdout, probed(r, strings.HasPrefix(c.Address, "rtsp"))...)
 }
 
-// probed tells what a probe saw.
-func probed(r *vedettev1.ProbeCameraResponse) [][]string {
+// probed tells what a probe saw; clocked: the camera could tell its time.
+func probed(r *vedettev1.ProbeCameraResponse, clocked bool) [][]string {
 	m, in := r.GetMedia(), r.GetIngest()
 	clock := "not told (no sender reports)"
 	if offset := in.GetClockOffset().AsDuration().Round(time.Millisecond); in.GetSenderReports() {
@@ -550,8 +573,13 @@ func probed(r *vedettev1.ProbeCameraResponse) [][]string {
 		{"stream", stream},
 		{"rate", fmt.Sprintf("%.4g pictures a second, %.2f Mbit/s", m.GetFps(), in.GetBitRate()/1e6)},
 		{"keyframes", keyframes},
-		{"clock", clock},
 		{"first picture", "after " + r.GetDuration().AsDuration().Round(time.Millisecond).String()},
+	}
+	if clocked {
+		rows = append(rows, []string{"clock", clock})
+	}
+	if in.GetDecoderFallback() != "" {
+		rows = append(rows, []string{"decoder", in.GetDecoder() + " (instead of " + in.GetDecoderFallback() + ")"})
 	}
 	for _, w := range r.GetWarnings() {
 		rows = append(rows, []string{w.GetKind(), w.GetMessage()})

@@ -30,7 +30,9 @@ func Camera(c *vedettev1.Camera, now time.Time) []Finding {
 	d.stream(s)
 	d.decoder(s.GetIngest(), s.GetMedia())
 	d.network(s.GetIngest())
-	d.cameraClock(s.GetIngest())
+	if strings.HasPrefix(c.GetSource().GetUri(), "rtsp") { // nothing else carries the camera's time
+		d.cameraClock(s.GetIngest())
+	}
 	d.gate(s.GetIngest())
 	d.isolation(s.GetIngest())
 	d.analysis(c, s, now)
@@ -78,7 +80,11 @@ func (d *doctor) stream(s *vedettev1.CameraStatus) {
 	if seconds := float64(in.GetGop()) / s.GetReceivedFps(); seconds > longGOP {
 		d.bad(Warning, "keyframes", "set the camera's I-frame interval to 1 or 2 s and its smart coding (H.264+, H.265+) off", "%.0f s from one to the next: after every loss nothing is seen for as long", seconds)
 	} else {
-		d.ok("keyframes", "every %d pictures, %.1f s", in.GetGop(), seconds)
+		every := fmt.Sprintf("every %d pictures", in.GetGop())
+		if in.GetGop() == 1 {
+			every = "every picture"
+		}
+		d.ok("keyframes", "%s, %.1f s", every, seconds)
 	}
 }
 

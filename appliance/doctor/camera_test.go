@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,11 @@ func TestACameraThatIsWellPasses(t *testing.T) {
 	list := doctor.Camera(well(now), now)
 	if doctor.Worst(list) != doctor.OK || len(list) < 6 {
 		t.Errorf("%+v", list)
+	}
+	pictures := well(now)
+	pictures.Source.Uri, pictures.Status.Ingest.SenderReports = "http://192.0.2.7/video", false
+	if list = doctor.Camera(pictures, now); doctor.Worst(list) != doctor.OK || slices.ContainsFunc(list, func(f doctor.Finding) bool { return f.Check == "camera-clock" }) {
+		t.Errorf("over HTTP: %+v", list)
 	}
 }
 

@@ -24,6 +24,11 @@ type Config struct {
 	Watch time.Duration
 	// FirstFrame is how long it may take to come; 0: 30 s.
 	FirstFrame time.Duration
+	// Decoders in order of preference, and how they are opened, as decode.Config has them.
+	Decoders []string
+	Open     func(name string, cfg av.DecoderConfig) (decode.Engine, error)
+	// Hung is how long a decoder that hangs is waited for at the end; 0: 10 s.
+	Hung time.Duration
 }
 
 // Result is what was seen.
@@ -39,6 +44,8 @@ type Result struct {
 	FirstFrame time.Duration
 	Picture    []byte
 	Warnings   []Warning
+	// Decoder is the one that made the picture, Fallback why a preferred one did not; empty: it is the first.
+	Decoder, Fallback string
 	// Err is why there is no stream, Stage where it ended.
 	Err   *ingest.Error
 	Stage ingest.Stage
@@ -96,10 +103,13 @@ func Run(ctx context.Context, cfg Config) Result {
 	if cfg.FirstFrame <= 0 {
 		cfg.FirstFrame = 30 * time.Second
 	}
+	if cfg.Hung <= 0 {
+		cfg.Hung = 10 * time.Second
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	l := &look{first: make(chan struct{}), began: ingest.Now().Mono, epoch: &ingest.Epoch{ID: "probe"}}
-	l.decoder = decode.New(decode.Config{}, l)
+	l.decoder = decode.New(decode.Config{Decoders: cfg.Decoders, Open: cfg.Open, Chosen: l.chosen}, l)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		err := cfg.Source.Run(ctx, l)
@@ -108,16 +118,33 @@ func Run(ctx context.Context, cfg Config) Result {
 		}
 		cancel(err)
 	})
-	wg.Go(func() {
+	decoding := make(chan struct{})
+	//nolint:gocritic // a decoder that hangs in C cannot be waited for
+	go func() {
+		defer close(decoding)
 		if err := l.decoder.Run(ctx); err != nil {
 			cancel(err)
 		}
-	})
+	}()
 	l.watch(ctx, cfg)
 	ended := context.Cause(ctx)
 	cancel(nil)
 	wg.Wait()
+	t := time.NewTimer(cfg.Hung)
+	defer t.Stop()
+	select {
+	case <-decoding:
+	case <-t.C:
+		l.decoder.Abandon()
+	}
 	return l.judge(ended)
+}
+
+// chosen is told which decoder is used.
+func (l *look) chosen(name, fallback string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.result.Decoder, l.result.Fallback = name, fallback
 }
 
 // watch returns when enough has been seen or nothing more will come.
@@ -190,6 +217,11 @@ func (l *look) AccessUnit(au ingest.AccessUnit) {
 	stamp := l.clock.Unit(au.Ticks, au.Received)
 	codec := l.result.Stream.Codec
 	l.mu.Unlock()
+	select {
+	case <-l.first: // one picture is enough
+		return
+	default:
+	}
 	l.decoder.Push(decode.Unit{AccessUnit: au, Epoch: l.epoch, Codec: codec, Stamp: decode.Stamp{Capture: stamp.Capture, Quality: stamp.Quality}})
 }
 
@@ -223,7 +255,7 @@ func (l *look) Frame(_ context.Context, f ingest.Frame, p *av.Picture) {
 	})
 }
 
-// judge writes down what was seen; the goroutines are gone.
+// judge writes down what was seen; the goroutines are gone, but for that of a decoder that hangs.
 func (l *look) judge(ended error) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,18 +290,18 @@ func (l *look) warnings(r Result, shortest, longest int) []Warning {
 	var w []Warning
 	warn := func(k Kind, format string, args ...any) { w = append(w, Warning{k, fmt.Sprintf(format, args...)}) }
 	if r.Rate > 0 && float64(longest)/r.Rate > 4 {
-		warn(LongGOP, "%.0f s and more between keyframes: set the camera's I-frame interval to 1 or 2 s", float64(longest)/r.Rate)
+		warn(LongGOP, "%.0f s and more between keyframes: set the camera's I-frame interval to 1 or 2 s and turn its smart coding (H.264+, H.265+) off", float64(longest)/r.Rate)
 	}
 	if len(l.gops) > 1 && longest > shortest*3/2 {
-		warn(VariableGOP, "between %d and %d pictures from keyframe to keyframe: turn the camera's smart coding off", shortest, longest)
+		warn(VariableGOP, "between %d and %d pictures from keyframe to keyframe: turn the camera's smart coding (H.264+, H.265+) off", shortest, longest)
 	}
 	if r.Stream.Width*r.Stream.Height > 1920*1088 {
 		warn(LargeFrame, "%d×%d pixels: use the camera's sub stream for analysis", r.Stream.Width, r.Stream.Height)
 	}
-	if r.Stream.Codec == ingest.H265 {
-		warn(H265Software, "H.265 is decoded in software, which costs about twice what H.264 does")
+	if r.Stream.Codec == ingest.H265 && r.Decoder == decode.Software {
+		warn(H265Software, "H.265 is decoded in software, which costs about twice what H.264 does: choose H.264, or an accelerator where this box has one")
 	}
-	if r.Stream.Live && !r.Reports {
+	if r.Stream.RTCP && !r.Reports {
 		warn(NoSenderReports, "the camera sends no RTCP sender reports: capture times are estimated from arrival")
 	}
 	if r.ClockOffset.Abs() > time.Second {

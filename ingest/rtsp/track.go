@@ -124,7 +124,7 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 		return nil, nil
 	}
 	t.stream = t.assembler.Stream()
-	t.stream.Live = true
+	t.stream.Live, t.stream.RTCP = true, true
 	return t, nil
 }
 
@@ -166,7 +166,7 @@ func (t *track) packet(p *packet) {
 	if changed || !t.announced {
 		t.announced = true
 		s := t.assembler.Stream()
-		s.Transport, s.Live = t.stream.Transport, true
+		s.Transport, s.Live, s.RTCP = t.stream.Transport, true, true
 		t.sink.Stream(s)
 	}
 	t.sink.AccessUnit(ingest.AccessUnit{
