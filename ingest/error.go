@@ -61,7 +61,7 @@ func (r Reason) Hint() string {
 	case ReasonTransportRefused:
 		return "choose another transport (TCP works with nearly every camera)"
 	case ReasonCameraBusy:
-		return "the camera has no free session: close other viewers or raise its limit"
+		return "the camera has no free session, or is not ready yet: close other viewers or raise its limit"
 	case ReasonProtocol:
 		return "check that the port belongs to the camera's RTSP service"
 	case ReasonInvalidConfig:

@@ -69,6 +69,9 @@ func describe(err error) string {
 	if e, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok {
 		return fmt.Sprintf("the camera answered %d %s", e.Code, e.Message)
 	}
+	if errors.Is(err, syscall.EADDRINUSE) { // of multicast the camera chooses the port
+		return "another program of this box has the UDP port of the camera's multicast (ss -lunp names it): stop it, or read the camera over TCP: " + err.Error()
+	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
 		return e.Err.Error()
 	}

@@ -46,6 +46,13 @@ func TestErrorsAreTypedByWhatTheyAre(t *testing.T) {
 	}
 }
 
+func TestAPortThatIsTakenIsExplained(t *testing.T) {
+	err := ingest.AsError(typed(&net.OpError{Op: "listen", Err: syscall.EADDRINUSE}, ingest.StageSetup, ingest.Camera{Address: "rtsp://192.0.2.1/x"}))
+	if err.Reason != ingest.ReasonResource || !strings.Contains(err.Error(), "another program of this box has the UDP port") || !strings.Contains(err.Error(), "192.0.2.1") {
+		t.Error(err)
+	}
+}
+
 func FuzzRedactedTextHoldsNoSecret(f *testing.F) {
 	f.Add("rtsp://admin:s3cret%20pw@cam/x: no", "admin", "s3cret pw")
 	f.Add("p%40ss p@ss p%40ss", "root", "p@ss")
