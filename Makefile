@@ -197,6 +197,8 @@ crash: ## kill the store's writer KILLS times (default 500) and check what is le
 faults: deps-test ## let FAULTS (default 1000) scripted cameras fail and recover, 64 at once, deadlines at 1/50
 	@go test -count=1 -v -timeout 0 -run FaultyCamerasRecover ./ingest/sidecar -args -faults $(or $(FAULTS),1000) | grep -E '(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'
 
+# What holds their memory is told as it is set by whoever starts vedette-ingest.
+soak-ingest bench-ingest: export GLIBC_TUNABLES := glibc.malloc.tcache_count=0
 .PHONY: soak-ingest
 soak-ingest: deps-test ## 16 cameras lose their connections for SOAK (default 1h); prints what grows by the hour
 	@go test -count=1 -v -timeout 0 -run FlappingCameras ./ingest/sidecar -args -soak $(or $(SOAK),1h) | grep -E '(ok|over)$$|^ +[a-z_]+_test\.go|^(---|ok|FAIL)'

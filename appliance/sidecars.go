@@ -76,13 +76,18 @@ func newSidecars(cfg *Config) (*sidecars, error) {
 	}
 	return &sidecars{
 		ingest: child.New(child.Config{
-			Name: "vedette-ingest", Path: filepath.Join(s.Dir, "vedette-ingest"), Args: []string{"--socket", cfg.IngestSocket}, Output: out, Logger: cfg.Logger,
+			Name: "vedette-ingest", Path: filepath.Join(s.Dir, "vedette-ingest"), Args: []string{"--socket", cfg.IngestSocket}, Env: []string{ingestMemory}, Output: out, Logger: cfg.Logger,
 		}),
 		infer: child.New(child.Config{
 			Name: "vedette-infer", Path: filepath.Join(s.Dir, "vedette-infer"), Args: infer, Output: out, Logger: cfg.Logger,
 		}),
 	}, nil
 }
+
+// ingestMemory keeps the C library from giving every thread a store of small pieces of memory. What decoders have freed lies
+// in them all over the heap, so that hardly a page of it is ever empty and given back: sixteen cameras of small pictures that
+// had reconnected for minutes held 61 MB with it and 39 MB without. vedette-ingest.service sets the same.
+const ingestMemory = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"
 
 func (s *sidecars) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)

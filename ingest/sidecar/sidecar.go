@@ -282,6 +282,7 @@ func (s *Sidecar) tick(ctx context.Context) {
 				}
 			}
 		case <-counters.C:
+			av.Trim()
 			s.broadcast(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_Alive{Alive: &ingestv1.Alive{}}})
 			for _, e := range s.entries() {
 				if n := e.counters(); n != nil {

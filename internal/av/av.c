@@ -14,6 +14,12 @@
 __attribute__((constructor)) static void few_arenas(void) { mallopt(M_ARENA_MAX, 2); }
 #endif
 
+void vd_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 void vd_quiet(void) { av_log_set_level(AV_LOG_QUIET); }
 
 // The one format of the hardware that was asked for; without it the decoder gives up instead of going on in software

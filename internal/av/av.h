@@ -66,6 +66,8 @@ int vd_demuxer_read(vd_demuxer *d, AVPacket *p);
 int vd_demuxer_rewind(vd_demuxer *d);
 void vd_demuxer_close(vd_demuxer *d);
 
+// Gives freed memory back to the system.
+void vd_trim(void);
 void vd_quiet(void);
 
 #endif

@@ -123,6 +123,17 @@ func (d *Decoder) Receive(p *Picture) (bool, error) {
 func (d *Decoder) Close() {
 	C.av_packet_free(&d.packet)
 	C.avcodec_free_context(&d.ctx)
+	closed.Store(true)
+}
+
+var closed atomic.Bool //nolint:gochecknoglobals // whether a decoder was closed since the last Trim
+
+// Trim gives the memory of closed decoders back to the system, which the C library keeps otherwise; it costs nothing where
+// none was closed since the last time, and some milliseconds else.
+func Trim() {
+	if closed.Swap(false) {
+		C.vd_trim()
+	}
 }
 
 // Picture is one decoded picture, held by reference in the decoder's own memory.
