@@ -321,6 +321,7 @@ func (w *worker) send(ctx context.Context) (answered []time.Time, err error) {
 			answered = []time.Time{time.Now()}
 		}
 		err = w.check(resp)
+		resp.Release()
 	}
 	if err != nil {
 		w.left = 0 // the sequence is of no more use

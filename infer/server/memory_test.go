@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -183,21 +184,39 @@ func TestLargeTensorsAllocateNothingThatGrows(t *testing.T) {
 	for name, ask := range map[string]func(context.Context, *v2client.Request) (*v2client.Response, error){"gRPC": g.Infer, "HTTP": h.Infer} {
 		t.Run(name, func(t *testing.T) {
 			const size, warm, requests = 6 << 20, 10, 60
-			req := &v2client.Request{Model: "plain", Inputs: []v2client.Input{plain(make([]byte, size))}}
-			before := 0.0
+			data := make([]byte, size)
+			req := &v2client.Request{Model: "plain", Inputs: []v2client.Input{plain(data)}}
+			before, clientBefore := 0.0, uint64(0)
 			for i := range warm + requests {
 				if i == warm {
-					before = gauge(t, at["metrics"], "go_memstats_alloc_bytes_total")
+					before, clientBefore = gauge(t, at["metrics"], "go_memstats_alloc_bytes_total"), allocated()
 				}
-				if _, err := ask(t.Context(), req); err != nil {
+				data[0], data[size-1] = byte(i), byte(i+1)
+				resp, err := ask(t.Context(), req)
+				if err != nil {
 					t.Fatal(err)
 				}
+				if got := resp.Outputs[0].Data; len(got) != size || got[0] != byte(i) || got[size-1] != byte(i+1) {
+					t.Fatalf("answer %d is not what was sent", i)
+				}
+				resp.Release()
 			}
+			client := float64(allocated()-clientBefore) / requests
 			each := (gauge(t, at["metrics"], "go_memstats_alloc_bytes_total") - before) / requests
-			t.Logf("%.0f bytes for each request", each)
+			t.Logf("%.0f bytes for each request, %.0f in the client", each, client)
 			if each > size/8 {
 				t.Errorf("a request with a tensor of %d bytes allocates %.0f bytes", size, each)
 			}
+			if name == "gRPC" && client > size/8 {
+				t.Errorf("the client allocates %.0f bytes for a request with a tensor of %d bytes", client, size)
+			}
 		})
 	}
+}
+
+// allocated is how many bytes this process ever allocated.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }

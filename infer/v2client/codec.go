@@ -11,21 +11,54 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/internal/grpcpool"
 )
 
-// codec is protobuf, except that the tensors of a response stay in the memory of the message instead of being copied out
-// of it one by one.
-type codec struct{ encoding.CodecV2 }
+// codec is protobuf, except that requests go into memory that is used again, and that the tensors of a response stay in the
+// memory of the message instead of being copied out of it one by one.
+type codec struct {
+	encoding.CodecV2
 
-func newCodec() codec { return codec{encoding.GetCodecV2(encodingproto.Name)} }
+	pool *grpcpool.Pool
+}
+
+func newCodec(pool *grpcpool.Pool) codec {
+	return codec{CodecV2: encoding.GetCodecV2(encodingproto.Name), pool: pool}
+}
+
+// Marshal encodes a question.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(*inference.ModelInferRequest)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	b := c.pool.Get(proto.Size(m))
+	var err error
+	if *b, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend((*b)[:0], m); err != nil {
+		c.pool.Put(b)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(b, c.pool)}, nil
+}
 
 // Unmarshal decodes an answer.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := v.(*inference.ModelInferResponse)
-	if !ok {
+	switch m := v.(type) {
+	case *answer:
+		m.memory = data.MaterializeToBuffer(c.pool)
+		return unmarshalResponse(m.memory.ReadOnlyData(), m.ModelInferResponse)
+	case *inference.ModelInferResponse:
+		return unmarshalResponse(data.Materialize(), m)
+	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	return unmarshalResponse(data.Materialize(), m)
+}
+
+// answer is a response whose memory can be given back.
+type answer struct {
+	*inference.ModelInferResponse
+
+	memory mem.Buffer
 }
 
 // unmarshalResponse decodes b into m, whose raw contents are then views of b.

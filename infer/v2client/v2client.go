@@ -17,11 +17,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/internal/grpcpool"
 )
 
 // Config says how to talk to a server; the zero value is plain text without limits on messages.
@@ -48,9 +51,11 @@ func New(target string, cfg Config, extra ...grpc.DialOption) (*Client, error) {
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
+	pool := new(grpcpool.Pool)
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(newCodec())),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(newCodec(pool))),
+		experimental.WithBufferPool(pool),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 	}
 	if cfg.Keepalive > 0 {
@@ -133,13 +138,25 @@ type Place struct {
 	Offset, Size int
 }
 
-// Response is what a model answered. Its tensors are views of the message and valid as long as it is.
+// Response is what a model answered. Its tensors are views of the message, valid until Release.
 type Response struct {
 	Model, Version, ID string
 	Parameters         map[string]any
 	Outputs            []tensor.Tensor
 	// Final is false when a stream will bring more for the same request.
 	Final bool
+
+	memory mem.Buffer // of the message; nil where the garbage collector has it
+}
+
+// Release lets another response use the memory of this one, whose tensors may not be read any more. It may be left out: the
+// garbage collector then takes the memory.
+func (r *Response) Release() {
+	if r.memory != nil {
+		clear(r.Outputs)
+		r.memory.Free()
+		r.memory = nil
+	}
 }
 
 // Output finds an output by name; nil if there is none.
@@ -158,11 +175,16 @@ func (c *Client) Infer(ctx context.Context, req *Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.ModelInfer(ctx, m)
+	a := answer{ModelInferResponse: new(inference.ModelInferResponse)}
+	if err := c.conn.Invoke(ctx, inference.GRPCInferenceService_ModelInfer_FullMethodName, m, &a); err != nil {
+		return nil, err
+	}
+	resp, err := response(a.ModelInferResponse)
 	if err != nil {
 		return nil, err
 	}
-	return response(resp)
+	resp.memory = a.memory
+	return resp, nil
 }
 
 // Stream is a stream of requests and responses; one goroutine may send while one other receives.

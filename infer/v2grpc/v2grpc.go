@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress requests and ask for compressed responses
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -31,6 +32,7 @@ import (
 	"github.com/vedette/vedette/infer/shm"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/trace"
+	"github.com/vedette/vedette/internal/grpcpool"
 	"github.com/vedette/vedette/internal/intern"
 	"github.com/vedette/vedette/internal/underway"
 )
@@ -174,6 +176,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.InitialConnWindowSize(window),
 		grpc.WriteBufferSize(128 << 10),
 		grpc.ReadBufferSize(128 << 10),
+		experimental.BufferPool(new(grpcpool.Pool)),
 		grpc.WaitForHandlers(true),
 	}
 	if s.cfg.TLS != nil {

@@ -156,9 +156,10 @@ func (in *instance) ask(ctx context.Context, s *server, j *backend.Job, req *v2c
 	}
 }
 
-// respond hands an answer on; its tensors stay in the message they came in.
+// respond hands an answer on; its tensors stay in the message they came in, whose memory is given back with them.
 func respond(j *backend.Job, r *v2client.Response) {
 	out := j.NewResponse()
+	out.OnRelease(r.Release)
 	for k, v := range r.Parameters {
 		if out.Parameters == nil {
 			out.Parameters = map[string]any{}
