@@ -2,8 +2,13 @@ package sidecar_test
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,10 +19,11 @@ import (
 	"github.com/vedette/vedette/ingest/sidecar"
 )
 
-// gstreamer serves a pipeline by GStreamer's RTSP server and returns its address.
-func gstreamer(t *testing.T, pipeline string) string {
+// gstreamer serves a pipeline by GStreamer's RTSP server, encrypted where a file of a certificate is given, and returns the
+// server's address and port.
+func gstreamer(t *testing.T, pipeline string, certificate ...string) string {
 	t.Helper()
-	cmd := exec.Command("/usr/bin/python3", "../../cmd/vedette/testdata/rtsp_server.py", pipeline)
+	cmd := exec.Command("/usr/bin/python3", append([]string{"../../cmd/vedette/testdata/rtsp_server.py", pipeline}, certificate...)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +48,7 @@ func gstreamer(t *testing.T, pipeline string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("rtsp://127.0.0.1:%d/stream", port)
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 func TestGStreamersServerIsReadWithEveryCodecOverTCPAndUDP(t *testing.T) {
@@ -52,7 +58,7 @@ func TestGStreamersServerIsReadWithEveryCodecOverTCPAndUDP(t *testing.T) {
 		ingestv1.Codec_CODEC_H265:  "x265enc tune=zerolatency speed-preset=ultrafast key-int-max=12 ! rtph265pay name=pay0 pt=96",
 		ingestv1.Codec_CODEC_MJPEG: "jpegenc ! rtpjpegpay name=pay0 pt=26",
 	} {
-		address := gstreamer(t, "( "+source+pipeline+" )")
+		address := "rtsp://" + gstreamer(t, "( "+source+pipeline+" )") + "/stream"
 		r := start(t, sidecar.Config{Deadlines: camera.Deadlines{Answer: 10 * time.Second}})
 		r.client.WatchFrames(&ingestv1.WatchFrames{})
 		for _, transport := range []ingestv1.Transport{ingestv1.Transport_TRANSPORT_TCP, ingestv1.Transport_TRANSPORT_UDP} {
@@ -72,6 +78,37 @@ func TestGStreamersServerIsReadWithEveryCodecOverTCPAndUDP(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+func TestGStreamersServerIsReadBySRTPOverTCPAndUDP(t *testing.T) {
+	cert, der := certificate(t)
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	file := filepath.Join(t.TempDir(), "camera.pem")
+	if err := os.WriteFile(file, append(bytes.Clone(authority), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host := gstreamer(t, "( videotestsrc is-live=true ! video/x-raw,format=I420,width=320,height=240,framerate=25/1 ! "+
+		"x264enc tune=zerolatency speed-preset=ultrafast key-int-max=12 ! rtph264pay name=pay0 pt=96 )", file)
+	r := start(t, sidecar.Config{Deadlines: camera.Deadlines{Answer: 10 * time.Second}})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	for _, transport := range []ingestv1.Transport{ingestv1.Transport_TRANSPORT_TCP, ingestv1.Transport_TRANSPORT_UDP} {
+		name := transport.String()
+		r.set(&ingestv1.Camera{Name: name, Address: "rtsps://" + host + "/stream", Transport: transport, Tls: &ingestv1.Tls{CaPem: string(authority)}})
+		if s := r.state(name, ingestv1.CameraState_CAMERA_STATE_STREAMING); s.GetStream().GetTransport() != transport {
+			t.Errorf("stream: %v", s.GetStream())
+		}
+		for whole := 0; whole < 20; {
+			f := r.frame()
+			f.Release()
+			if f.GetCamera() == name && !f.GetTainted() {
+				whole++
+			}
 		}
 	}
 }
