@@ -107,6 +107,13 @@ type pass struct {
 
 // file reads one file to its end.
 func (p *pass) file(ctx context.Context, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return typed(err)
+	}
+	if !info.Mode().IsRegular() {
+		return typed(fmt.Errorf("open %s: %w", path, errNoFile))
+	}
 	d, err := av.OpenFile(path)
 	if err != nil {
 		return typed(err)
@@ -171,12 +178,15 @@ func split(c ingest.Codec, data []byte) [][]byte {
 	return [][]byte{data}
 }
 
+// errNoFile: whoever opens a FIFO waits until somebody writes into it.
+var errNoFile = errors.New("this is a folder, a device, a socket or a FIFO, and no file")
+
 func typed(err error) error {
 	reason := ingest.ReasonDecode
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		reason = ingest.ReasonNotFound
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, errNoFile):
 		reason = ingest.ReasonInvalidConfig
 	case errors.Is(err, av.ErrNoDemuxer):
 		reason = ingest.ReasonInternal

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/file"
@@ -106,6 +107,10 @@ func TestWhatCannotBeReadHasItsReason(t *testing.T) {
 	if err := os.WriteFile(text, []byte("no video at all, just words"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	fifo := filepath.Join(dir, "fifo.mp4")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	sound := filepath.Join(dir, "sound.mp4")
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", "sine=duration=1", sound).CombinedOutput(); err != nil {
 		t.Fatalf("render: %v: %s", err, out)
@@ -116,6 +121,7 @@ func TestWhatCannotBeReadHasItsReason(t *testing.T) {
 	}{
 		{"no such file", filepath.Join(dir, "none.mp4"), ingest.ReasonNotFound},
 		{"no video", text, ingest.ReasonDecode},
+		{"a FIFO nobody writes into", fifo, ingest.ReasonInvalidConfig},
 		{"sound alone", sound, ingest.ReasonCodecUnsupported},
 		{"a codec nobody here decodes", clip(t, "a.avi", "-c:v", "mpeg4"), ingest.ReasonCodecUnsupported},
 	} {
