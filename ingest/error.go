@@ -92,6 +92,18 @@ func (e *Error) Error() string { return e.Reason.String() + ": " + e.Err.Error()
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Overdue says that nothing came at a stage of a session, by the transport that was asked for, within its time.
+func Overdue(stage Stage, t Transport) *Error {
+	e := &Error{Reason: ReasonTimeout, Stage: stage, Err: fmt.Errorf("nothing came at stage %q within its time", stage)}
+	if stage >= StageFirstPacket {
+		e.Reason = ReasonStalled
+	}
+	if stage == StageFirstPacket && (t == TransportUDP || t == TransportMulticast) {
+		e.Err = fmt.Errorf("the camera was asked for %s and no packet came: a firewall or router on the way may drop them; read the camera over TCP", t)
+	}
+	return e
+}
+
 // AsError returns err as a typed fault; an untyped one is INTERNAL, nil stays nil.
 func AsError(err error) *Error {
 	if err == nil {

@@ -89,6 +89,20 @@ const (
 	TransportMulticast
 )
 
+// String returns the transport's usual name.
+func (t Transport) String() string {
+	switch t {
+	case TransportTCP:
+		return "TCP"
+	case TransportUDP:
+		return "UDP"
+	case TransportMulticast:
+		return "multicast"
+	default:
+		return "any transport"
+	}
+}
+
 // Codec of a coded stream.
 type Codec int
 

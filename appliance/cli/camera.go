@@ -330,7 +330,11 @@ func described(c *vedettev1.Camera) [][]string {
 		add("next attempt", "%s; now: vedette camera enable %s", t.AsTime().Local().Format(time.DateTime), shortName(c.GetName()))
 	}
 	if m.GetWidth() > 0 {
-		add("stream", "%s %dx%d over %s, %.4g pictures a second, %.2f Mbit/s, a keyframe every %d", m.GetCodec(), m.GetWidth(), m.GetHeight(), in.GetTransport(), m.GetFps(), in.GetBitRate()/1e6, in.GetGop())
+		over := ""
+		if in.GetTransport() != "" { // files and devices have none
+			over = " over " + in.GetTransport()
+		}
+		add("stream", "%s %dx%d%s, %.4g pictures a second, %.2f Mbit/s, a keyframe every %d", m.GetCodec(), m.GetWidth(), m.GetHeight(), over, m.GetFps(), in.GetBitRate()/1e6, in.GetGop())
 		decoder := in.GetDecoder()
 		if why := in.GetDecoderFallback(); why != "" {
 			decoder += " (instead of " + why + ")"

@@ -68,7 +68,10 @@ func (d *doctor) state(c *vedettev1.Camera, s *vedettev1.CameraStatus) {
 
 func (d *doctor) stream(s *vedettev1.CameraStatus) {
 	m, in := s.GetMedia(), s.GetIngest()
-	text := fmt.Sprintf("%s %dx%d, %.4g a second, %.2f Mbit/s over %s", m.GetCodec(), m.GetWidth(), m.GetHeight(), s.GetReceivedFps(), in.GetBitRate()/1e6, in.GetTransport())
+	text := fmt.Sprintf("%s %dx%d, %.4g a second, %.2f Mbit/s", m.GetCodec(), m.GetWidth(), m.GetHeight(), s.GetReceivedFps(), in.GetBitRate()/1e6)
+	if in.GetTransport() != "" { // files and devices have none
+		text += " over " + in.GetTransport()
+	}
 	if int(m.GetWidth())*int(m.GetHeight()) > largePicture {
 		d.bad(Warning, "stream", "analyse the camera's sub stream; keep this one for people", "%s", text)
 	} else {

@@ -3,7 +3,6 @@ package camera
 import (
 	"context"
 	"errors"
-	"fmt"
 	"image"
 	"io"
 	"log/slog"
@@ -185,21 +184,13 @@ func (s *session) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 			timer.Reset(left)
 			continue
 		}
-		err := s.overdue(stage)
+		err := ingest.Overdue(stage, s.c.settings().Transport)
 		if streaming {
 			s.c.set(Status{State: Stalled, Stage: stage, Err: err, Epoch: epoch})
 		}
 		cancel(err)
 		return
 	}
-}
-
-func (s *session) overdue(stage ingest.Stage) *ingest.Error {
-	reason := ingest.ReasonTimeout
-	if stage >= ingest.StageFirstPacket {
-		reason = ingest.ReasonStalled
-	}
-	return &ingest.Error{Reason: reason, Stage: stage, Err: fmt.Errorf("nothing came at stage %q within its time", stage)}
 }
 
 // update applies new settings, as gently as they allow.

@@ -18,8 +18,9 @@ import (
 
 // Config of a probe.
 type Config struct {
-	// Source of the camera. Required.
-	Source ingest.Source
+	// Source of the camera, and the transport that it asks for. Required.
+	Source    ingest.Source
+	Transport ingest.Transport
 	// Watch is how long to look after the first frame; 0: 5 s.
 	Watch time.Duration
 	// FirstFrame is how long it may take to come; 0: 30 s.
@@ -137,7 +138,7 @@ func Run(ctx context.Context, cfg Config) Result {
 	case <-t.C:
 		l.decoder.Abandon()
 	}
-	return l.judge(ended)
+	return l.judge(ended, cfg.Transport)
 }
 
 // chosen is told which decoder is used.
@@ -256,7 +257,7 @@ func (l *look) Frame(_ context.Context, f ingest.Frame, p *av.Picture) {
 }
 
 // judge writes down what was seen; the goroutines are gone, but for that of a decoder that hangs.
-func (l *look) judge(ended error) Result {
+func (l *look) judge(ended error, t ingest.Transport) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.result
@@ -266,7 +267,7 @@ func (l *look) judge(ended error) Result {
 			return r
 		}
 		r.Stage = l.stage + 1
-		r.Err = &ingest.Error{Reason: ingest.ReasonTimeout, Stage: r.Stage, Err: errors.New("no picture came in time")}
+		r.Err = ingest.Overdue(r.Stage, t)
 		return r
 	}
 	if d := (l.lastUnit - l.firstUnit).Seconds(); d > 0.5 {

@@ -190,6 +190,38 @@ func TestACameraThatFallsSilentIsStalledAndReconnected(t *testing.T) {
 	}
 }
 
+// A camera that takes the dialogue and whose datagrams a firewall drops looks well to itself.
+func TestDatagramsThatAreDroppedOnTheWayAreNamed(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, UDP: true, Datagrams: func(p net.PacketConn) net.PacketConn { return void{p.(*net.UDPConn)} }})
+	deadlines := quick()
+	deadlines.FirstKeyframe, deadlines.FirstFrame = time.Second, time.Second
+	r := start(t, sidecar.Config{Deadlines: deadlines})
+	door := &ingestv1.Camera{Name: "door", Address: cam.Address(), Transport: ingestv1.Transport_TRANSPORT_UDP}
+	r.set(door)
+	// A starved machine may not get as far in its time at first.
+	s := next(t, r.status, "failure", func(s *ingestv1.CameraStatus) bool {
+		return s.GetError() != nil && s.GetStage() == ingestv1.Stage_STAGE_FIRST_PACKET
+	})
+	var p *ingestv1.Probe
+	for p.GetStage() != ingestv1.Stage_STAGE_FIRST_PACKET {
+		var err error
+		if p, err = r.client.Probe(t.Context(), &ingestv1.GetProbe{Camera: door}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range []*ingestv1.Error{s.GetError(), p.GetError()} {
+		if e.GetReason() != ingestv1.ErrorReason_ERROR_REASON_STALLED || !strings.Contains(e.GetMessage(), "firewall") || !strings.Contains(e.GetMessage(), "over TCP") {
+			t.Errorf("got %v", e)
+		}
+	}
+}
+
+// void loses what is sent.
+type void struct{ *net.UDPConn }
+
+func (void) WriteTo(b []byte, _ net.Addr) (int, error) { return len(b), nil }
+
 func TestOneCamerasFailureTouchesNoOther(t *testing.T) {
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
 	good := rtsptest.Start(t, rtsptest.Config{Clip: clip})

@@ -15,7 +15,7 @@ func (c *conn) probe(ctx context.Context, m *ingestv1.GetProbe) {
 	want.Loop, want.FullSpeed = false, false
 	d := c.s.cfg.Deadlines
 	r := probe.Run(ctx, probe.Config{
-		Source: c.s.source(want, d, nil), Watch: time.Duration(m.GetWatchNs()), FirstFrame: d.FirstKeyframe + d.FirstFrame,
+		Source: c.s.source(want, d, nil), Transport: want.Transport, Watch: time.Duration(m.GetWatchNs()), FirstFrame: d.FirstKeyframe + d.FirstFrame,
 		Decoders: want.Decoders, Open: c.s.cfg.Engine, Hung: d.Frames,
 	})
 	answer := &ingestv1.Probe{RequestId: m.GetRequestId(), Stage: ingestv1.Stage(r.Stage), Jpeg: r.Picture, FirstFrameNs: int64(r.FirstFrame)}

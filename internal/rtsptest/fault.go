@@ -271,6 +271,7 @@ func Faults() []Fault {
 		{Name: "sender reports without media", Hard: true, Late: true, arm: func(cfg *Config, _ *Faulty) { cfg.ReportsWhilePaused = true }, fail: pause(true), heal: pause(false)},
 		{Name: "media drip and no picture is whole", Hard: true, Late: true, arm: packets(beginnings)},
 		{Name: "the end of a session is not heard", Hard: true, Late: true, arm: deaf, fail: pause(true), heal: pause(false)},
+		{Name: "datagrams lost on the way", Hard: true, UDP: true, arm: firewall},
 		{Name: "packets larger than a datagram", Hard: true, UDP: true, arm: oversize},
 		{Name: "silence in mid-stream", Hard: true, Late: true, fail: pause(true), heal: pause(false)},
 		{Name: "no keyframe", Hard: true, arm: packets(withoutKeyframes)},

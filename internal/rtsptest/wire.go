@@ -121,6 +121,25 @@ func (l large) WriteTo(b []byte, to net.Addr) (int, error) {
 	return len(b), nil
 }
 
+// lost sends nothing, as if a firewall were on the way.
+type lost struct {
+	*net.UDPConn
+	c *Faulty
+}
+
+// WriteTo is part of net.PacketConn.
+func (l lost) WriteTo(b []byte, to net.Addr) (int, error) {
+	if l.c.on.Load() {
+		return len(b), nil
+	}
+	return l.UDPConn.WriteTo(b, to)
+}
+
+func firewall(cfg *Config, c *Faulty) {
+	cfg.UDP = true
+	cfg.Datagrams = func(p net.PacketConn) net.PacketConn { return lost{p.(*net.UDPConn), c} }
+}
+
 func oversize(cfg *Config, c *Faulty) {
 	cfg.UDP = true
 	cfg.Datagrams = func(p net.PacketConn) net.PacketConn { return large{p.(*net.UDPConn), c} }
