@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,5 +154,49 @@ func TestRestartStartsItAgainAndTellsWhy(t *testing.T) {
 	s := c.Status()
 	if s.PID == first || s.Restarts != 1 || !strings.Contains(s.Reason, "it does not answer") {
 		t.Errorf("%+v after process %d", s, first)
+	}
+}
+
+// What a child leaves behind when it dies goes with it, however often it does.
+func TestManyRestartsLeaveNoProcessAndNoDescriptorBehind(t *testing.T) {
+	descriptors := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	r, w, err := os.Pipe() // the runtime opens some for itself with the first
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = r.Close(), w.Close()
+	before := descriptors()
+	_, lines, stop := shell(t, "sleep 1000 & echo $!; exit 1", func(cfg *child.Config) { cfg.MaxBackoff = 2 * time.Millisecond })
+	var left []string
+	for range 100 {
+		left = append(left, next(t, lines))
+	}
+	stop()
+	for _, pid := range left {
+		// A process that ended has no command line, even while nobody has asked for its end. Else the test times out.
+		for {
+			if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err != nil || !strings.HasPrefix(string(line), "sleep\x001000") {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	own, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(own) == 0 {
+		t.Skipf("this kernel does not tell a process's children: %v", err)
+	}
+	for _, path := range own {
+		if pids, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(pids)) != "" {
+			t.Errorf("children: %s", pids)
+		}
+	}
+	if after := descriptors(); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
