@@ -72,6 +72,9 @@ func describe(err error) string {
 	if errors.Is(err, syscall.EADDRINUSE) { // of multicast the camera chooses the port
 		return "another program of this box has the UDP port of the camera's multicast (ss -lunp names it): stop it, or read the camera over TCP: " + err.Error()
 	}
+	if errors.Is(err, io.EOF) {
+		return "the camera closed the connection"
+	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
 		return e.Err.Error()
 	}

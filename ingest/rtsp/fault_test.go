@@ -46,10 +46,17 @@ func TestErrorsAreTypedByWhatTheyAre(t *testing.T) {
 	}
 }
 
-func TestAPortThatIsTakenIsExplained(t *testing.T) {
-	err := ingest.AsError(typed(&net.OpError{Op: "listen", Err: syscall.EADDRINUSE}, ingest.StageSetup, ingest.Camera{Address: "rtsp://192.0.2.1/x"}))
-	if err.Reason != ingest.ReasonResource || !strings.Contains(err.Error(), "another program of this box has the UDP port") || !strings.Contains(err.Error(), "192.0.2.1") {
-		t.Error(err)
+func TestWhatTheSystemSaysIsExplained(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&net.OpError{Op: "listen", Err: syscall.EADDRINUSE}, "another program of this box has the UDP port"},
+		{io.EOF, "ask for the streams of 192.0.2.1: the camera closed the connection"},
+	} {
+		if err := typed(c.err, ingest.StageDescribe, ingest.Camera{Address: "rtsp://192.0.2.1/x"}); !strings.Contains(err.Error(), c.want) {
+			t.Error(err)
+		}
 	}
 }
 
