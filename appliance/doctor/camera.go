@@ -50,10 +50,14 @@ func (d *doctor) state(c *vedettev1.Camera, s *vedettev1.CameraStatus) {
 		host = u.Host
 	}
 	switch s.GetState() {
+	case vedettev1.CameraState_CAMERA_STATE_DISABLED:
+		why := ""
+		if s.GetReason() == "FINISHED" {
+			why = ": " + s.GetMessage()
+		}
+		d.bad(Warning, "state", "vedette camera enable "+strings.TrimPrefix(c.GetName(), "cameras/"), "%s%s%s", name, since, why)
 	case vedettev1.CameraState_CAMERA_STATE_STREAMING:
 		d.ok("state", "%s%s from %s", name, since, cmp.Or(host, c.GetSource().GetUri()))
-	case vedettev1.CameraState_CAMERA_STATE_DISABLED:
-		d.bad(Warning, "state", "vedette camera enable "+strings.TrimPrefix(c.GetName(), "cameras/"), "%s%s", name, since)
 	case vedettev1.CameraState_CAMERA_STATE_CONNECTING:
 		d.bad(Warning, "state", "look again in a moment", "%s to %s%s, attempt %d", name, host, since, s.GetIngest().GetAttempts())
 	default:

@@ -54,6 +54,9 @@ func TestWhatIsWrongWithACameraIsFoundWithAnAdvice(t *testing.T) {
 			}
 		}, "state", doctor.Error, "AUTH_FAILED: describe: 401; the next attempt"},
 		{"a disabled camera", func(c *vedettev1.Camera) { c.Status.State = vedettev1.CameraState_CAMERA_STATE_DISABLED }, "state", doctor.Warning, "DISABLED"},
+		{"a file that was read", func(c *vedettev1.Camera) {
+			c.Status = &vedettev1.CameraStatus{State: vedettev1.CameraState_CAMERA_STATE_DISABLED, Reason: "FINISHED", Message: "the file has been read to its end"}
+		}, "state", doctor.Warning, "DISABLED: the file has been read"},
 		{"a long distance of keyframes", func(c *vedettev1.Camera) { c.Status.Ingest.Gop = 250 }, "keyframes", doctor.Warning, "10 s"},
 		{"a main stream of 4K", func(c *vedettev1.Camera) { c.Status.Media.Width, c.Status.Media.Height = 3840, 2160 }, "stream", doctor.Warning, "3840x2160"},
 		{"a decoder that is not the first choice", func(c *vedettev1.Camera) { c.Status.Ingest.DecoderFallback = "vaapi: no device" }, "decoder", doctor.Warning, "vaapi: no device"},
