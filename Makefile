@@ -23,7 +23,7 @@ BUILD_DEBS := g++ pkg-config libavcodec-dev libavformat-dev libavutil-dev libsws
 	libopencv-dev
 TEST_DEBS  := ffmpeg chromium libvulkan1 protobuf-compiler libprotobuf-dev python3-grpcio python3-numpy python3-protobuf python3-gi \
 	gir1.2-gst-rtsp-server-1.0 gstreamer1.0-rtsp gstreamer1.0-plugins-base gstreamer1.0-plugins-good \
-	gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly sqlite3 systemd mosquitto prometheus
+	gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly glib-networking sqlite3 systemd mosquitto prometheus
 
 .PHONY: help
 help: ## list the targets
