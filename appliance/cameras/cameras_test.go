@@ -233,9 +233,6 @@ func TestEveryFaultOfARegistrationIsReported(t *testing.T) {
 		{"staleness of an hour", "door", func(c *vedettev1.Camera) { c.Analysis.StalenessBudget = durationpb.New(1 << 42) }, []string{"camera.analysis.staleness_budget"}},
 		{"unknown transport", "door", func(c *vedettev1.Camera) { c.Source.Transport = 9 }, []string{"camera.source.transport"}},
 		{"unknown state", "door", func(c *vedettev1.Camera) { c.DesiredState = 9 }, []string{"camera.desired_state"}},
-		{"main stream that is the other one", "door", func(c *vedettev1.Camera) {
-			c.Source.Uri, c.Source.MainUri = "rtsp://camera/x?y=1", "rtsp://Camera:554/x?y=1"
-		}, []string{"camera.source.main_uri"}},
 		{"main stream over HTTP", "door", func(c *vedettev1.Camera) { c.Source.MainUri = "http://camera/" }, []string{"camera.source.main_uri"}},
 		{"a main stream to keep that is none", "door", func(c *vedettev1.Camera) { c.Source.KeepMain = true }, []string{"camera.source.keep_main"}},
 		{"a certificate that is none", "door", func(c *vedettev1.Camera) { c.Source.Tls = &vedettev1.CameraTls{CaPem: "hello"} }, []string{"camera.source.tls.ca_pem"}},

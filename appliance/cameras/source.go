@@ -1,7 +1,6 @@
 package cameras
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -108,9 +107,6 @@ func validateSource(faults *InvalidError, field string, s *vedettev1.Source, pas
 	validateURI(faults, field+".uri", s.GetUri(), []string{"rtsp", "rtsps", "http", "https", "v4l2", "file"})
 	if s.GetMainUri() != "" {
 		validateURI(faults, field+".main_uri", s.GetMainUri(), []string{"rtsp", "rtsps"})
-		if sameStream(s.GetUri(), s.GetMainUri()) {
-			faults.add(field+".main_uri", "is the stream of uri, on which the camera would have two sessions: leave it empty, and uri serves for everything")
-		}
 	} else if s.GetKeepMain() {
 		faults.add(field+".keep_main", "there is no main_uri to keep connected")
 	}
@@ -138,19 +134,6 @@ func validateSource(faults *InvalidError, field string, s *vedettev1.Source, pas
 	if n := s.GetPreRollBytes(); n > maxPreRoll {
 		faults.add(field+".pre_roll_bytes", "%d, at most %d", n, maxPreRoll)
 	}
-}
-
-// sameStream tells whether two addresses of RTSP are the same stream.
-func sameStream(a, b string) bool {
-	parts := func(uri string) string {
-		u, err := url.Parse(uri)
-		if err != nil {
-			return uri
-		}
-		scheme := strings.ToLower(u.Scheme)
-		return strings.Join([]string{scheme, strings.ToLower(u.Hostname()), cmp.Or(u.Port(), map[string]string{"rtsp": "554", "rtsps": "322"}[scheme]), u.RequestURI()}, " ")
-	}
-	return parts(a) == parts(b)
 }
 
 func validateURI(faults *InvalidError, field, uri string, schemes []string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/vedette/vedette/ingest/camera"
 	"github.com/vedette/vedette/ingest/framebus"
 	"github.com/vedette/vedette/ingest/wire"
+	"github.com/vedette/vedette/internal/address"
 	"github.com/vedette/vedette/internal/av"
 )
 
@@ -49,8 +50,10 @@ func (m *second) run(ctx context.Context) {
 	}
 }
 
-// there reports whether the camera has a main stream of its own.
-func there(c ingest.Camera) bool { return c.MainAddress != "" && c.MainAddress != c.Address }
+// there reports whether the camera has a main stream of its own: two sessions on the same one are more than many have.
+func there(c ingest.Camera) bool {
+	return c.MainAddress != "" && !address.Same(c.MainAddress, c.Address)
+}
 
 // settings are those the stream is read by; the caller holds mu, or is the only one.
 func (m *second) settings() ingest.Camera {

@@ -3,6 +3,7 @@ package sidecar_test
 import (
 	"bytes"
 	"image/jpeg"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +71,15 @@ func TestTheMainStreamIsConnectedWhileItIsWanted(t *testing.T) {
 		})
 	if err != nil || got.GetWidth() != 320 {
 		t.Errorf("a span: %v, %v", got, err)
+	}
+
+	// The sub stream, written in another way, is no second session.
+	door.MainAddress = "RTSP" + strings.TrimPrefix(sub.Address(), "rtsp")
+	r.set(door)
+	next(t, r.status, "the main stream to go", func(s *ingestv1.CameraStatus) bool { return s.GetMain() == nil })
+	p, err = r.client.Picture(t.Context(), &ingestv1.GetPicture{Source: &ingestv1.GetPicture_Camera{Camera: "door"}, Main: true})
+	if _, _, most := sub.Sessions(); err != nil || p.GetWidth() != 64 || most != 1 {
+		t.Errorf("a picture %d wide, %v; %d sessions at once", p.GetWidth(), err, most)
 	}
 }
 

@@ -3,6 +3,7 @@
 package address
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"strings"
@@ -134,4 +135,21 @@ func unescape(s string) string {
 		return d
 	}
 	return s
+}
+
+// Same tells whether two addresses of RTSP are those of one stream, whatever the case of the host and whether its usual port
+// is written.
+func Same(a, b string) bool {
+	one, err := url.Parse(a)
+	if err != nil {
+		return a == b
+	}
+	other, err := url.Parse(b)
+	if err != nil {
+		return false
+	}
+	port := func(u *url.URL) string {
+		return cmp.Or(u.Port(), map[string]string{"rtsp": "554", "rtsps": "322"}[u.Scheme])
+	}
+	return one.Scheme == other.Scheme && strings.EqualFold(one.Hostname(), other.Hostname()) && port(one) == port(other) && one.RequestURI() == other.RequestURI()
 }

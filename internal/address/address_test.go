@@ -57,6 +57,26 @@ func TestFillPutsCredentialsBack(t *testing.T) {
 	}
 }
 
+func TestAddressesOfOneStreamAreTheSame(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"rtsp://camera/x?y=1", "RTSP://Camera:554/x?y=1", true},
+		{"rtsps://camera:322/x", "rtsps://camera/x", true},
+		{"rtsp://camera", "rtsp://camera/", true},
+		{"rtsp://camera/x", "rtsp://camera/X", false},
+		{"rtsp://camera/x?y=1", "rtsp://camera/x?y=2", false},
+		{"rtsp://camera:8554/x", "rtsp://camera/x", false},
+		{"rtsps://camera/x", "rtsp://camera/x", false},
+		{"rtsp://camera/%zz", "rtsp://camera/%zz", true},
+	} {
+		if address.Same(c.a, c.b) != c.want || address.Same(c.b, c.a) != c.want {
+			t.Errorf("%s and %s", c.a, c.b)
+		}
+	}
+}
+
 func TestADeviceIsReadWithWhatIsAskedOfIt(t *testing.T) {
 	for uri, want := range map[string]address.Device{
 		"v4l2:/dev/video0":   {Path: "/dev/video0"},
