@@ -126,7 +126,8 @@ type CorrelationID struct {
 func (c CorrelationID) IsZero() bool { return c == CorrelationID{} }
 
 // Reply is one delivery of a request: a response, an error, or neither when a
-// decoupled model says that nothing more will come. An error is always final.
+// decoupled model says that nothing more will come. An error is final but where
+// a decoupled model says that one of its responses failed.
 type Reply struct {
 	Response *Response
 	Err      error

@@ -175,6 +175,7 @@ type lone struct {
 
 func (o *lone) NewResponse(*backend.Job) *infer.Response  { return infer.NewResponse(&o.pool, nil) }
 func (o *lone) Respond(_ *backend.Job, r *infer.Response) { r.Release() }
+func (o *lone) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
 func (o *lone) Fail(_ *backend.Job, err error)            { o.t.Error(err) }
 func (*lone) Finish(*backend.Job)                         {}
 func (*lone) Reschedule(*backend.Job)                     {}

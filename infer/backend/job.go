@@ -39,8 +39,11 @@ type Job struct {
 type Owner interface {
 	NewResponse(*Job) *infer.Response
 	// Respond takes a response; it is the final answer unless the model is
-	// decoupled.
+	// decoupled. Nil is a response of a decoupled model that is only counted.
 	Respond(*Job, *infer.Response)
+	// RespondError takes a response that failed; it is the final answer unless
+	// the model is decoupled.
+	RespondError(*Job, error)
 	Fail(*Job, error)
 	Finish(*Job)
 	// Reschedule asks for one more Execute of an iterative sequence's request.
@@ -55,8 +58,16 @@ func (j *Job) NewResponse() *infer.Response { return j.Owner.NewResponse(j) }
 
 // Respond answers with all outputs that are wanted, in any order, and with the
 // state outputs. It is final unless the model is decoupled. The server owns the
-// response from here on.
+// response from here on. A decoupled model may respond with nil: nothing is
+// sent, and statistics count an empty response.
+//
+// Statistics divide the time since the response before: what passed until
+// NewResponse is inference, the rest went into the output.
 func (j *Job) Respond(r *infer.Response) { j.Owner.Respond(j, r) }
+
+// RespondError answers with an error in place of a response. Unlike Fail it
+// does not end the job of a decoupled model.
+func (j *Job) RespondError(err error) { j.Owner.RespondError(j, err) }
 
 // Fail answers with an error and is final.
 func (j *Job) Fail(err error) { j.Owner.Fail(j, err) }

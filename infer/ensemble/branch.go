@@ -192,17 +192,23 @@ func (f *flight) waitLocked() {
 }
 
 // finishStream ends a flight of a decoupled ensemble: a branch sends its
-// response and tells its parent, the request itself ends the stream.
+// response and tells its parent, the request itself ends the stream. Where the
+// last branch is all that the request waits for, its response is the final one.
 func (f *flight) finishStream() {
 	if f.parent == nil {
 		f.out.mu.Lock()
-		f.emitLocked(infer.Reply{Err: f.err, Final: true})
+		if last := len(f.out.queue) - 1; last >= 0 && f.err == nil {
+			f.out.queue[last].Final = true // nobody has it yet
+		} else {
+			f.emitLocked(infer.Reply{Err: f.err, Final: true})
+		}
 		f.out.mu.Unlock()
 		f.flush()
 		f.response.Release()
 		return
 	}
 	root, parent := f.root(), f.parent
+	root.users.Add(1) // until the response is delivered
 	split := f.split()
 	if f.err == nil && !split {
 		f.collect()
@@ -214,7 +220,6 @@ func (f *flight) finishStream() {
 	}
 	passed := f.passLocked()
 	root.out.mu.Unlock()
-	root.flush()
 	if !answered {
 		f.response.Release()
 	}
@@ -231,6 +236,8 @@ func (f *flight) finishStream() {
 		b.drop()
 	}
 	parent.drop()
+	root.flush()
+	root.drop()
 }
 
 // split tells whether the flight's responses are given by further branches.

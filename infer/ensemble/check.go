@@ -37,6 +37,10 @@ func check(cfg Config) ([]*infer.ModelInfo, error) {
 			return nil, fmt.Errorf("ensemble %s allows maximum batch size %d, but it contains model %s which only allows maximum batch size to be %d",
 				name, m.GetMaxBatchSize(), s.GetModelName(), b)
 		}
+		if m.GetResponseCache().GetEnable() && info.Decoupled {
+			return nil, infer.Errorf(infer.InvalidArgument, "Response cache does not currently support ensemble '%s' with model '%s' of 'decoupled' transaction policy. "+
+				"Please disable the response cache.", name, s.GetModelName())
+		}
 		if err := c.inputs(s, info.Config); err != nil {
 			return nil, err
 		}

@@ -150,8 +150,11 @@ func b2i(b bool) int {
 // take receives a step's replies.
 func (s *stride) take(r infer.Reply) {
 	if s.f.e.steps[s.index].decoupled && !s.failed {
-		if r.Response != nil {
+		switch {
+		case r.Response != nil:
 			s.f.branch(s.index, r.Response)
+		case r.Err != nil && !r.Final:
+			s.f.failed(r.Err)
 		}
 		if r.Final {
 			s.done(nil, r.Err)
@@ -159,6 +162,16 @@ func (s *stride) take(r infer.Reply) {
 		return
 	}
 	s.done(r.Response, r.Err)
+}
+
+// failed notes the error of one of a decoupled step's responses, which is the request's.
+func (f *flight) failed(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = f.e.wrap(err)
+	}
+	f.room.Broadcast()
 }
 
 // done ends a step.

@@ -31,6 +31,8 @@ type Config struct {
 	// QueueBudget returns how long requests of a model version may queue, 0: as long as it takes; nil: none may
 	// be told.
 	QueueBudget func(model string, version int64) time.Duration
+	// Backends are families that backends have of their own.
+	Backends []prometheus.Collector
 	// NoLatencies leaves the cumulative durations out (counter_latencies=false).
 	NoLatencies bool
 	// FirstResponse adds the histogram of decoupled models (histogram_latencies=true).
@@ -65,6 +67,7 @@ func handler(cfg Config, lib nvml.Interface) http.Handler {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	reg.MustRegister(cfg.Backends...)
 	if cfg.Instances != nil {
 		reg.MustRegister(&instances{list: cfg.Instances})
 	}

@@ -193,7 +193,7 @@ func TestX2FirstResponsesAreCountedInTheBucketsOfTheModel(t *testing.T) {
 }
 
 func TestX2SummariesTellPercentilesWhenAskedTo(t *testing.T) {
-	q, err := metrics.ParseQuantiles("0.5:0.05,0.75:0.01")
+	q, err := metrics.ParseQuantiles("0.5:0.05,0.1:0.0.1,0.75:0.01")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestX2SummariesTellPercentilesWhenAskedTo(t *testing.T) {
 	const l = `{_team="gate",model="m",version="2"`
 	for _, want := range []string{
 		"nv_inference_request_summary_us" + l + `,quantile="0.5"} 50`, "nv_inference_request_summary_us_count" + l + "} 101",
-		"nv_inference_queue_summary_us" + l + `,quantile="0.75"} 20`, "nv_inference_compute_infer_summary_us_sum" + l + "} 300",
+		"nv_inference_queue_summary_us" + l + `,quantile="0.75"} 20`, "nv_inference_queue_summary_us" + l + `,quantile="0.1"} 20`, "nv_inference_compute_infer_summary_us_sum" + l + "} 300",
 		"nv_inference_compute_input_summary_us_count" + l + "} 100", "nv_inference_compute_output_summary_us_count" + l + "} 100",
 		"nv_cache_hit_summary_per_model_sum" + l + "} 7", "nv_cache_miss_summary_per_model_sum" + l + "} 5",
 		"# HELP nv_inference_request_summary_us Summary of inference request duration in microseconds (includes cached requests)",

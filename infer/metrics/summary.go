@@ -19,17 +19,23 @@ func DefaultQuantiles() Quantiles {
 	return Quantiles{0.5: 0.05, 0.9: 0.01, 0.95: 0.001, 0.99: 0.001, 0.999: 0.001}
 }
 
+// leastFault is the smallest error of a quantile: with none, every duration of the last minute would have to be kept.
+const leastFault = 1e-4
+
 // ParseQuantiles reads quantile:error,quantile:error.
 func ParseQuantiles(s string) (Quantiles, error) {
 	q := make(Quantiles)
 	for pair := range strings.SplitSeq(s, ",") {
 		left, right, ok := strings.Cut(pair, ":")
+		if parts := strings.SplitN(right, ".", 3); len(parts) == 3 {
+			right = parts[0] + "." + parts[1] // the reference server reads 0.0.1 like this, and its suites rely on it
+		}
 		quantile, err := strconv.ParseFloat(left, 64)
 		fault, err2 := strconv.ParseFloat(right, 64)
 		if !ok || err != nil || err2 != nil || !(quantile >= 0 && quantile <= 1) || !(fault >= 0 && fault <= 1) {
 			return nil, fmt.Errorf("%q is not quantile:error, both within 0 and 1", pair)
 		}
-		q[quantile] = fault
+		q[quantile] = max(fault, leastFault)
 	}
 	return q, nil
 }

@@ -14,16 +14,52 @@ import (
 	"github.com/vedette/vedette/api/inference"
 )
 
-// ParseJSON reads a configuration from JSON with proto or JSON field names.
+// ParseJSON reads a configuration from JSON with proto or JSON field names. As
+// in the reference server, names need no quotes.
 func ParseJSON(text []byte) (*inference.ModelConfig, error) {
 	if len(text) > maxSize {
 		return nil, fmt.Errorf("configuration of %d bytes is larger than %d", len(text), maxSize)
 	}
 	cfg := new(inference.ModelConfig)
-	if err := protojson.Unmarshal(text, cfg); err != nil {
+	err := protojson.Unmarshal(text, cfg)
+	if err != nil && protojson.Unmarshal(quoteNames(text), cfg) != nil {
 		return nil, errors.New(strings.TrimPrefix(clean(err), "(json): "))
 	}
 	return cfg, nil
+}
+
+// quoteNames puts quotes around words before a colon that have none.
+func quoteNames(text []byte) []byte {
+	out := make([]byte, 0, len(text)+16)
+	for len(text) > 0 {
+		n := 1
+		switch c := text[0]; {
+		case c == '"':
+			for n < len(text) && text[n] != '"' {
+				if text[n] == '\\' {
+					n++
+				}
+				n++
+			}
+			n = min(n+1, len(text))
+		case wordByte(c):
+			for n < len(text) && wordByte(text[n]) {
+				n++
+			}
+			if bytes.HasPrefix(bytes.TrimLeft(text[n:], " \t\r\n"), []byte{':'}) {
+				out = append(append(append(out, '"'), text[:n]...), '"')
+				text = text[n:]
+				continue
+			}
+		}
+		out = append(out, text[:n]...)
+		text = text[n:]
+	}
+	return out
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
 // AppendJSON adds a configuration to dst as the model configuration extension

@@ -98,6 +98,25 @@ func TestP6JSONIsWhatClientsParse(t *testing.T) {
 	}
 }
 
+func TestR4NamesInJSONNeedNoQuotes(t *testing.T) {
+	for text, want := range map[string]string{
+		`{ "name": "m", max_batch_size : 4, sequence_batching: { direct:{ } } }`: `name:"m" max_batch_size:4 sequence_batching:{direct:{}}`,
+		`{ "name": "a, b: \"c: d", "backend": "x" }`:                             `name:"a, b: \"c: d" backend:"x"`,
+		`{ name: m }`:      "",
+		`{ name: "m", n }`: "",
+		`{ name: "m`:       "",
+		`name: "m"`:        "",
+	} {
+		cfg, err := modelconfig.ParseJSON([]byte(text))
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%s is taken for %v", text, cfg)
+		case want != "" && (err != nil || strings.Join(strings.Fields(cfg.String()), " ") != want):
+			t.Errorf("%s is %v (%v)", text, cfg, err)
+		}
+	}
+}
+
 func TestR2BackendIsFoundByFile(t *testing.T) {
 	for _, c := range []struct {
 		name, want string

@@ -56,10 +56,10 @@ func Validate(cfg *inference.ModelConfig, m Machine) error {
 	f.warmup(cfg)
 	f.parameters(cfg)
 	if cfg.GetResponseCache().GetEnable() && cfg.GetSequenceBatching() != nil {
-		f.add("Response caching is currently not supported for models that use sequence batching, model '%s'", name)
+		f.add("Response cache does not currently support model '%s' with sequence batching. Please disable the response cache.", name)
 	}
 	if cfg.GetResponseCache().GetEnable() && cfg.GetModelTransactionPolicy().GetDecoupled() {
-		f.add("Response caching is currently not supported for decoupled models, model '%s'", name)
+		f.add("Response cache does not currently support model '%s' with 'decoupled' transaction policy. Please disable the response cache.", name)
 	}
 	if len(f) == 0 {
 		return nil

@@ -87,15 +87,15 @@ func (c *cache) get(key digest) *cached {
 	return entry
 }
 
-// put keeps a copy of a response.
-func (c *cache) put(key digest, r *infer.Response) {
+// put keeps a copy of a response, unless it is larger than the whole cache.
+func (c *cache) put(key digest, r *infer.Response) (size int, ok bool) {
 	entry := &cached{key: key, size: 256, parameters: maps.Clone(r.Parameters)}
 	for i := range r.Outputs {
 		o := r.Outputs[i]
 		entry.size += len(o.Data) + 8*len(o.Shape) + len(o.Name)
 	}
 	if entry.size > c.limit {
-		return
+		return entry.size, false
 	}
 	for i := range r.Outputs {
 		o := r.Outputs[i]
@@ -105,7 +105,7 @@ func (c *cache) put(key digest, r *infer.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, there := c.entries[key]; there {
-		return
+		return entry.size, true
 	}
 	c.entries[key] = c.order.PushFront(entry)
 	c.size += entry.size
@@ -115,4 +115,5 @@ func (c *cache) put(key digest, r *infer.Response) {
 		delete(c.entries, old.key)
 		c.size -= old.size
 	}
+	return entry.size, true
 }

@@ -1,9 +1,11 @@
 package repository_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -182,7 +184,14 @@ func TestR7EveryInstanceIsWarmedBeforeItServes(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := new(witness)
-		r := serve(t, repository.Config{Roots: []string{root}, Backends: withWitness(w)})
+		var log bytes.Buffer
+		r := serve(t, repository.Config{
+			Roots: []string{root}, Backends: withWitness(w), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		})
+		synctest.Wait()
+		if want := "model 'good' instance good_0_1 is running warmup sample 's'"; !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log.String())
+		}
 		got := index(r)
 		for _, want := range []string{
 			"good 1 READY", "fails 1 UNAVAILABLE failed to run warmup sample 's': not today",

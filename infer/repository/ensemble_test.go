@@ -2,6 +2,7 @@ package repository_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -256,6 +257,9 @@ ensemble_scheduling { %s step [
 					rep.Response.Release()
 				}
 				if rep.Final {
+					if rep.Err == nil && rep.Response == nil {
+						rep.Err = errors.New("the last response was not the final one")
+					}
 					end <- rep.Err
 				}
 			}); err != nil {

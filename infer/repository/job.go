@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -21,7 +22,9 @@ type job struct {
 	received  time.Time
 	started   time.Time // execution began; zero: still queued
 	responses int
-	mark      *mark // where its outcome is noted for statistics
+	begun     time.Time // the response to come, of a decoupled model
+	answered  time.Time // the response before
+	mark      *mark     // where its outcome is noted for statistics
 	corrid    [8]byte
 
 	digest    digest // of the request, for the cache
@@ -70,14 +73,42 @@ func (j *job) free() {
 func (j *job) NewResponse(*backend.Job) *infer.Response {
 	r := j.v.repo.newResponse()
 	r.ID, r.Model, r.Version = j.Request.ID, j.v.name, j.v.number
+	if j.v.decoupled {
+		j.begun = time.Now()
+	}
 	return r
+}
+
+// took divides the time since the last response of a decoupled model.
+func (j *job) took(now time.Time) (infer, output time.Duration) {
+	from := j.answered
+	if from.IsZero() {
+		from = j.started
+	}
+	to := j.begun
+	if to.Before(from) {
+		to = now
+	}
+	j.begun, j.answered = time.Time{}, now
+	return to.Sub(from), now.Sub(to)
 }
 
 // Respond implements backend.Owner.
 func (j *job) Respond(_ *backend.Job, r *infer.Response) {
+	if r == nil && j.v.decoupled {
+		now := time.Now()
+		j.begun = time.Time{}
+		took, _ := j.took(now)
+		j.v.stats.Responded(j.responses, true, took, 0, now.Sub(j.received))
+		j.responses++
+		return
+	}
 	if j.v.cached && j.cacheable {
 		start := time.Now()
-		j.v.repo.cache.put(j.digest, r)
+		if size, ok := j.v.repo.cache.put(j.digest, r); !ok && j.v.uncached.CompareAndSwap(false, true) {
+			j.v.logger.Warn("failed to insert key into the response cache: the response is larger than the cache; told once for a model",
+				slog.Int("bytes", size), slog.Int("cache", j.v.repo.cache.limit))
+		}
 		j.v.stats.Missed(j.lookup + time.Since(start))
 	}
 	if err := j.finishResponse(r); err != nil {
@@ -89,11 +120,38 @@ func (j *job) Respond(_ *backend.Job, r *infer.Response) {
 		n := j.responses
 		j.responses++
 		now := time.Now()
-		j.v.stats.Responded(n, false, now.Sub(j.started), 0, now.Sub(j.received))
+		took, output := j.took(now)
+		j.v.stats.Responded(n, false, took, output, now.Sub(j.received))
 		j.deliver(infer.Reply{Response: r})
 		return
 	}
 	j.note(succeeded)
+	j.end(infer.Reply{Response: r, Final: true})
+}
+
+// RespondError implements backend.Owner.
+func (j *job) RespondError(_ *backend.Job, err error) {
+	if !j.v.decoupled {
+		j.Fail(nil, err)
+		return
+	}
+	took, output := j.took(time.Now())
+	j.v.stats.ResponseFailed(j.responses, false, took, output)
+	j.responses++
+	j.deliver(infer.Reply{Err: err})
+}
+
+// conclude answers a decoupled request with its last response.
+func (j *job) conclude(r *infer.Response) {
+	if err := j.finishResponse(r); err != nil {
+		r.Release()
+		j.Fail(nil, err)
+		return
+	}
+	now := time.Now()
+	took, output := j.took(now)
+	j.v.stats.Responded(j.responses, false, took, output, now.Sub(j.received))
+	j.v.stats.Finished(j.Batch, j.started.Sub(j.sched.Enqueued), now.Sub(j.started), now.Sub(j.received))
 	j.end(infer.Reply{Response: r, Final: true})
 }
 
@@ -104,7 +162,9 @@ func (j *job) Finish(*backend.Job) {
 		return
 	}
 	now := time.Now()
-	j.v.stats.Responded(j.responses, true, now.Sub(j.started), 0, now.Sub(j.received))
+	if j.responses == 0 {
+		j.v.stats.Responded(0, true, now.Sub(j.started), 0, now.Sub(j.received))
+	}
 	j.v.stats.Finished(j.Batch, j.started.Sub(j.sched.Enqueued), now.Sub(j.started), now.Sub(j.received))
 	j.end(infer.Reply{Final: true})
 }
@@ -126,7 +186,8 @@ func (j *job) fail(err error, reason infer.Reason) {
 	now := time.Now()
 	j.v.stats.Failed(reason, now.Sub(j.received))
 	if j.v.decoupled && !j.started.IsZero() {
-		j.v.stats.ResponseFailed(j.responses, reason == infer.ReasonCanceled, now.Sub(j.started))
+		took, _ := j.took(now)
+		j.v.stats.ResponseFailed(j.responses, reason == infer.ReasonCanceled, took, 0)
 	}
 	j.end(infer.Reply{Err: err, Final: true})
 }
@@ -158,7 +219,8 @@ func (j *job) deliver(r infer.Reply) {
 // Reschedule implements backend.Owner.
 func (j *job) Reschedule(*backend.Job) {
 	if !j.v.cfg.GetSequenceBatching().GetIterativeSequence() {
-		j.Fail(nil, infer.Errorf(infer.Unsupported, "model '%s' has no iterative sequences", j.v.name))
+		j.Fail(nil, infer.Errorf(infer.InvalidArgument,
+			"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while model '%s' has no iterative sequences", j.v.name))
 		return
 	}
 	j.note(rescheduled)

@@ -1,6 +1,8 @@
 package repository_test
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +24,7 @@ func TestS13ResourcesBoundWhatRunsAtOnce(t *testing.T) {
 		"free/config.pbtxt": slow, "free/1/keep": "",
 	})
 	synctest.Test(t, func(t *testing.T) {
-		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), RateLimit: true, Resources: map[string]int{"R": 4}})
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), RateLimit: true, Resources: []repository.Resource{{Name: "R", Count: 4, Device: -1}}})
 		want := `c 1 UNAVAILABLE Resource count for "R" is limited to 4 which will prevent scheduling of one or more model instances, the minimum required count is 9`
 		if got := index(r); !strings.Contains(got, want) {
 			t.Errorf("index:\n%s", got)
@@ -47,6 +49,74 @@ func TestS13ResourcesBoundWhatRunsAtOnce(t *testing.T) {
 		// Four instances could run at once, resources are for two.
 		if took := time.Since(start); took != 60*time.Millisecond {
 			t.Errorf("12 executions of 10 ms, two at a time, took %v", took)
+		}
+	})
+}
+
+func TestS13ResourcesAreOfDevices(t *testing.T) {
+	group := func(resources string) string {
+		return echoModel + `instance_group { kind: KIND_CPU rate_limiter { resources [ ` + resources + ` ] } }`
+	}
+	limited := `Resource count for "%s" is limited to %d which will prevent scheduling of one or more model instances, the minimum required count is %d`
+	twofold := `Resource "R" is present as both global and device-specific resource in the model configuration.`
+	local, global := `{ name: "R" count: 4 }`, `{ name: "R" global: true count: 2 }`
+	for name, c := range map[string]struct {
+		resources []repository.Resource
+		groups    string
+		want      string // why the model does not load
+	}{
+		"what nobody names is as much as it takes":   {nil, local, ""},
+		"CPUs are device 0":                          {[]repository.Resource{{Name: "R", Count: 4}}, local, ""},
+		"what another device has does not help":      {[]repository.Resource{{Name: "R", Count: 9, Device: 1}}, local, fmt.Sprintf(limited, "R", 0, 4)},
+		"what is not named is not there":             {[]repository.Resource{{Name: "S", Count: 9, Device: -1}}, local, fmt.Sprintf(limited, "R", 0, 4)},
+		"global resources are those of any device":   {[]repository.Resource{{Name: "R", Count: 2, Device: 7}}, global, ""},
+		"a resource is of devices or of the machine": {nil, local + "," + global, twofold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := write(t, files{"m/config.pbtxt": group(c.groups), "m/1/keep": ""})
+			synctest.Test(t, func(t *testing.T) {
+				r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), RateLimit: true, Resources: c.resources})
+				want := "m 1 READY"
+				if c.want != "" {
+					want = "m 1 UNAVAILABLE " + c.want
+				}
+				if got := index(r); got != want {
+					t.Errorf("index: %s", got)
+				}
+			})
+		})
+	}
+}
+
+func TestS13AnInstanceOfPriorityTwoGetsHalfTheChances(t *testing.T) {
+	model := echoModel + parameter("delay", "10ms") + `instance_group { count: 1 kind: KIND_CPU rate_limiter { resources { name: "R" count: 1 } priority: %P } }`
+	root := write(t, files{
+		"a/config.pbtxt": strings.ReplaceAll(model, "%P", "1"), "a/1/keep": "",
+		"b/config.pbtxt": strings.ReplaceAll(model, "%P", "2"), "b/1/keep": "",
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), RateLimit: true})
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var order []byte
+		for _, m := range []string{"a", "b"} {
+			for range 60 {
+				wg.Go(func() {
+					err := ask(t, r, m)
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, m[0])
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		// While both have something to do: until the last of a.
+		both := order[:bytes.LastIndexByte(order, 'a')+1]
+		if b := bytes.Count(both, []byte("b")); b < 29 || b > 31 {
+			t.Errorf("%d executions of priority 2 beside 60 of priority 1: %s", b, order)
 		}
 	})
 }

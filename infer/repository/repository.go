@@ -70,10 +70,10 @@ type Config struct {
 	// GPUs are the device numbers there are.
 	GPUs []int32
 
-	// RateLimit turns on the rate limiter; Resources are the totals of what its
-	// groups name, where they are not as much as the neediest instance wants.
+	// RateLimit turns on the rate limiter; Resources are all that there is of
+	// what its groups name; none: as much as the neediest instance wants.
 	RateLimit bool
-	Resources map[string]int
+	Resources []Resource
 	// CacheBytes bounds the response cache; 0: there is none, and models that
 	// ask for it are served without.
 	CacheBytes int

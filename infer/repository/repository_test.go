@@ -43,7 +43,7 @@ func write(t testing.TB, f files) string {
 }
 
 func backends() map[string]backend.Backend {
-	return map[string]backend.Backend{"identity": identity.Backend{}, "sequence": sequence.Backend{}}
+	return map[string]backend.Backend{"identity": identity.New(), "sequence": sequence.Backend{}}
 }
 
 // serve runs a repository for the length of the test.

@@ -162,6 +162,9 @@ func (n *null) NewResponse(*backend.Job) *infer.Response { return n.v.repo.newRe
 // Respond implements backend.Owner: nobody waits for it.
 func (n *null) Respond(_ *backend.Job, r *infer.Response) { r.Release() }
 
+// RespondError implements backend.Owner.
+func (n *null) RespondError(*backend.Job, error) {}
+
 // Fail implements backend.Owner.
 func (n *null) Fail(*backend.Job, error) {}
 

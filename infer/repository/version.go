@@ -33,7 +33,8 @@ type version struct {
 	logger    *slog.Logger
 	decoupled bool
 	sequences bool
-	cached    bool // answers go through the response cache
+	cached    bool        // answers go through the response cache
+	uncached  atomic.Bool // it was told that one does not fit
 	controls  []control
 	states    []state
 	labels    map[string][]string
@@ -448,6 +449,8 @@ func (v *version) submitEnsemble(j *job, now time.Time, inline bool) error {
 		switch {
 		case r.Err != nil:
 			j.Fail(nil, r.Err)
+		case v.decoupled && r.Response != nil && r.Final:
+			j.conclude(r.Response)
 		case v.decoupled:
 			if r.Response != nil {
 				j.Respond(nil, r.Response)

@@ -39,6 +39,7 @@ func (v *version) warm(in *instance) error {
 		if err != nil {
 			return err
 		}
+		v.logger.Debug(fmt.Sprintf("model '%s' instance %s is running warmup sample '%s'", v.name, in.name, w.GetName())) //nolint:sloglint // suites look for the words
 		for range w.GetCount() {
 			if err := v.warmOnce(in, inputs, n); err != nil {
 				return fmt.Errorf("failed to run warmup sample '%s': %w", w.GetName(), err)
@@ -159,6 +160,9 @@ func (s *sample) Respond(_ *backend.Job, r *infer.Response) {
 	s.done = true
 	r.Release()
 }
+
+// RespondError implements backend.Owner.
+func (s *sample) RespondError(j *backend.Job, err error) { s.Fail(j, err) }
 
 // Fail implements backend.Owner.
 func (s *sample) Fail(_ *backend.Job, err error) { s.done, s.err = true, err }

@@ -160,7 +160,7 @@ func (l *loop) work(in *instance, stop <-chan struct{}) {
 func (l *loop) execute(in *instance) {
 	l.cfg.Run(in.index, &in.batch)
 	if l.cfg.Limiter != nil {
-		l.cfg.Limiter.Release(in.index)
+		l.cfg.Limiter.Release(in.index, true)
 	}
 	clear(in.batch.Jobs)
 	clear(in.batch.Ended)
@@ -193,20 +193,22 @@ func (l *loop) next(in *instance, worker bool) bool {
 
 // decideLocked asks the policy for work of a free instance.
 func (l *loop) decideLocked(now time.Time, in *instance) bool {
-	if l.closed || in.leaving && l.anyInstance {
+	idle := l.closed || in.leaving && l.anyInstance
+	if l.cfg.Limiter != nil && (idle || l.policy.queued() == 0) {
+		l.cfg.Limiter.Withdraw(in.index)
+		return false
+	}
+	if idle {
 		return false
 	}
 	if l.cfg.Limiter != nil {
-		if l.policy.queued() == 0 {
-			return false
-		}
 		if !l.cfg.Limiter.Acquire(in.index, func() { l.retry(in.index) }) {
 			return false
 		}
 	}
 	ok := l.policy.decide(now, in.index, &in.batch)
 	if !ok && l.cfg.Limiter != nil {
-		l.cfg.Limiter.Release(in.index)
+		l.cfg.Limiter.Release(in.index, false)
 	}
 	l.armLocked()
 	return ok

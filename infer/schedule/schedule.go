@@ -100,8 +100,11 @@ type Limiter interface {
 	// the instance waits and returns false; retry is called when it may ask
 	// again.
 	Acquire(instance int, retry func()) bool
-	// Release gives back what Acquire took.
-	Release(instance int)
+	// Release gives back what Acquire took; ran tells whether there was an
+	// execution.
+	Release(instance int, ran bool)
+	// Withdraw says that an instance that may be waiting has nothing to run.
+	Withdraw(instance int)
 }
 
 // Job is the scheduler's part of a request. The caller fills the first block.

@@ -49,7 +49,7 @@ func backends(library string, pool *tensor.Pool, streams *stream.Backend, logger
 		"stream":      streams,
 
 		// What client examples and test suites expect.
-		"identity":           identity.Backend{},
+		"identity":           identity.New(),
 		"repeat":             repeat.Backend{},
 		"square":             square.Backend{},
 		"sequence":           sequence.Backend{},

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vedette/vedette/api/inference"
@@ -70,6 +72,7 @@ type Config struct {
 	// MetricsOptions chooses families; its Models is filled in.
 	MetricsOptions metrics.Config
 	Trace          trace.Config
+	Spans          *trace.SpansConfig // traces are spans of OpenTelemetry in place of files; nil: they are not
 	// Log is where to and what is logged; the zero value is warnings and errors on Output nil: nowhere.
 	Log LogConfig
 
@@ -92,6 +95,7 @@ type Server struct {
 
 	public, private *shm.Registry
 	traces          *trace.Settings
+	spans           *trace.Spans // nil: traces go to files
 	observer        observer
 }
 
@@ -107,16 +111,28 @@ func New(cfg Config) (*Server, error) {
 	if s.cfg.Repository.Backends == nil {
 		s.cfg.Repository.Backends = backends(cfg.ONNXRuntime, &s.pool, s.stream, s.logger)
 	}
+	for _, b := range s.cfg.Repository.Backends {
+		if c, ok := b.(prometheus.Collector); ok {
+			s.cfg.MetricsOptions.Backends = append(s.cfg.MetricsOptions.Backends, c)
+		}
+	}
+	var err error
 	tracing := cfg.Trace
 	tracing.Known = func(model string) bool {
 		_, err := s.repo.ModelReady(model, -1)
 		return infer.CodeOf(err) != infer.NotFound || err == nil
 	}
+	if cfg.Spans != nil {
+		if s.spans, err = trace.NewSpans(context.Background(), *cfg.Spans); err != nil {
+			return nil, fmt.Errorf("--trace-config opentelemetry: %w", err)
+		}
+		tracing.Spans = s.spans
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.logger.Warn("spans are lost", slog.Any("err", err)) }))
+	}
 	tracing.Failed = func(err error) { s.logger.Error("a trace is lost", slog.Any("err", err)) }
 	s.traces = trace.New(tracing)
 	s.observer.traces = s.traces
 	s.cfg.Repository.Backends = s.observer.observe(s.cfg.Repository.Backends)
-	var err error
 	if s.cfg.Repository.GPUs == nil {
 		s.cfg.Repository.GPUs = gpus(cfg.ONNXRuntime)
 	}
@@ -163,6 +179,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if c, ok := s.cfg.Log.Output.(io.Closer); ok && s.cfg.Log.CloseOutput {
 		defer func() { err = errors.Join(err, c.Close()) }()
 	}
+	defer s.closeSpans(context.WithoutCancel(ctx))
 	if err := s.checkRoots(); err != nil {
 		return err
 	}
@@ -194,6 +211,15 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	s.public.Drop("")
 	s.private.Drop("")
 	return err
+}
+
+// closeSpans sends the spans that wait.
+func (s *Server) closeSpans(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := s.spans.Close(ctx); err != nil {
+		s.logger.Warn("the last spans are lost", slog.Any("err", err))
+	}
 }
 
 // checkRoots refuses directories that are not there. What an appliance will put in place later may be missing:

@@ -202,8 +202,8 @@ func (m *Model) Responded(n int, empty bool, infer, output, first time.Duration)
 }
 
 // ResponseFailed counts the n-th response of a decoupled request that was an
-// error.
-func (m *Model) ResponseFailed(n int, cancelled bool, infer time.Duration) {
+// error. Output is zero where no response was begun.
+func (m *Model) ResponseFailed(n int, cancelled bool, infer, output time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.nth(n)
@@ -213,7 +213,10 @@ func (m *Model) ResponseFailed(n int, cancelled bool, infer time.Duration) {
 		r.Cancel.add(1, infer)
 	default:
 		r.ComputeInfer.add(1, infer)
-		r.Fail.add(1, infer)
+		if output > 0 {
+			r.ComputeOutput.add(1, output)
+		}
+		r.Fail.add(1, infer+output)
 	}
 }
 

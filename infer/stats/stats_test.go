@@ -73,8 +73,8 @@ func TestS12AndX1ResponsesOfStreamsAreCountedByPlace(t *testing.T) {
 		m.Responded(n, false, time.Millisecond, time.Millisecond, 5*time.Millisecond)
 	}
 	m.Responded(3, true, time.Millisecond, 0, 0)
-	m.ResponseFailed(1, false, time.Millisecond)
-	m.ResponseFailed(1, true, time.Millisecond)
+	m.ResponseFailed(1, false, time.Millisecond, 0)
+	m.ResponseFailed(1, true, time.Millisecond, 0)
 	m.Responded(1<<30, false, 0, 0, 0) // beyond what is kept
 	m.Finished(1, 0, time.Millisecond, 2*time.Millisecond)
 	p := m.Snapshot()

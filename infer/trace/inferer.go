@@ -62,7 +62,7 @@ func (i *inferer) Submit(ctx context.Context, req *infer.Request, reply func(inf
 	if !i.settings.on.Load() {
 		return i.next.Submit(ctx, req, reply)
 	}
-	t := i.settings.begin(req, i.from)
+	t := i.settings.begin(ctx, req, i.from)
 	if t == nil {
 		return i.next.Submit(ctx, req, reply)
 	}
@@ -92,6 +92,7 @@ type live struct {
 	timestamps bool
 	tensors    bool
 	file       target
+	parent     context.Context //nolint:containedctx // the span it belongs to, and nothing else; nil without spans
 	// open counts who may still have something to say: the request, executions of it and the response.
 	open atomic.Int32
 
@@ -103,7 +104,7 @@ type live struct {
 // keyOf is what tells a map from all others as long as somebody holds it.
 func keyOf(parameters map[string]any) uintptr { return reflect.ValueOf(parameters).Pointer() }
 
-func (s *Settings) begin(req *infer.Request, from Frontend) *live {
+func (s *Settings) begin(ctx context.Context, req *infer.Request, from Frontend) *live {
 	timestamps, tensors := s.Sample(req.Model)
 	if !timestamps && !tensors {
 		return nil
@@ -111,6 +112,9 @@ func (s *Settings) begin(req *infer.Request, from Frontend) *live {
 	now := time.Now()
 	t := &live{settings: s, from: from, parameters: req.Parameters, timestamps: timestamps, tensors: tensors, file: s.target(req.Model)}
 	t.open.Store(1)
+	if s.spans != nil {
+		t.parent = parent(ctx)
+	}
 	t.record = record{ID: s.ids.Add(1), Model: req.Model, Version: max(req.Version, 0), Request: req.ID}
 	own := make(map[string]any, len(req.Parameters))
 	maps.Copy(own, req.Parameters)
@@ -171,6 +175,10 @@ func (t *live) done() {
 		if !t.timestamps {
 			records[i].Stamps = nil
 		}
+	}
+	if t.settings.spans != nil {
+		t.settings.spans.send(t.parent, records)
+		return
 	}
 	t.settings.write(t.file, records)
 }

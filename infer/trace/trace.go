@@ -37,6 +37,8 @@ type Config struct {
 	LogFrequency int
 	// File is where traces go; empty: nowhere.
 	File string
+	// Spans gets the traces in place of files; nil: files do.
+	Spans *Spans
 	// Known tells whether a model exists; nil knows every name.
 	Known func(model string) bool
 	// Failed is told what could not be written; nil: nobody.
@@ -47,6 +49,7 @@ type Config struct {
 type Settings struct {
 	known  func(string) bool
 	failed func(error)
+	spans  *Spans
 
 	on       atomic.Bool // somebody's level is not OFF
 	ids      atomic.Uint64
@@ -80,13 +83,16 @@ func New(cfg Config) *Settings {
 		levels = []string{"OFF"}
 	}
 	s := &Settings{
-		known: cfg.Known, failed: cfg.Failed, open: make(map[string]*written),
+		known: cfg.Known, failed: cfg.Failed, spans: cfg.Spans, open: make(map[string]*written),
 		server: values{
 			level: levels, rate: number(cfg.Rate, 1000), count: number(cfg.Count, -1),
 			logFrequency: number(cfg.LogFrequency, 0), file: {cfg.File}, mode: {"triton"},
 		},
 		models: make(map[string]values),
 		traced: make(map[string]*sampling),
+	}
+	if s.spans != nil {
+		s.server[mode] = []string{"opentelemetry"}
 	}
 	s.initial = maps.Clone(s.server)
 	s.switchLocked()

@@ -8,6 +8,7 @@ import (
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/shm"
 	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/infer/trace"
 )
 
 // headerLength is the header that tells how much of a body is JSON.
@@ -37,7 +38,8 @@ func (s *Server) infer(w http.ResponseWriter, req *http.Request, r route) error 
 		}
 		return err
 	}
-	resp, err := infer.Await(req.Context(), s.cfg.Inferer, &c.req)
+	ctx := trace.WithParent(req.Context(), req.Header.Get("Traceparent"))
+	resp, err := infer.Await(ctx, s.cfg.Inferer, &c.req)
 	if err != nil {
 		return err
 	}

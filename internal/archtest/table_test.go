@@ -87,7 +87,7 @@ var bindings = map[string][]string{
 	"gocv.io/x/gocv":                          {"infer/backend/prepare", "infer/backend/image"},
 	"github.com/mattn/go-sqlite3":             {"store", "docs/examples/hub"},
 	"github.com/NVIDIA/go-nvml/pkg/nvml":      {"infer/metrics"},
-	"github.com/prometheus/client_golang/...": {"infer/metrics", "infer/server", "appliance/...", "ingest/...", "infer/v2http"},
+	"github.com/prometheus/client_golang/...": {"infer/metrics", "infer/server", "infer/backend/identity", "appliance/...", "ingest/...", "infer/v2http"},
 	"github.com/bluenviron/gortsplib/v5/...":  {"ingest/rtsp", "internal/rtsptest", "appliance/demo", "ingest/probe"},
 	"github.com/bluenviron/gortsplib/v5":      {"ingest/rtsp", "internal/rtsptest", "appliance/demo", "ingest/probe"},
 }

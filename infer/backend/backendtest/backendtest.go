@@ -269,10 +269,29 @@ func (s *seat) Respond(_ *backend.Job, r *infer.Response) {
 	if s.ends > 0 {
 		s.k.t.Errorf("request %d was answered after its end", s.index)
 	}
-	s.responses = append(s.responses, r)
+	switch {
+	case r != nil:
+		s.responses = append(s.responses, r)
+	case !s.k.decoupled():
+		s.k.t.Errorf("request %d was answered with nothing by a model that is not decoupled", s.index)
+	}
 	if !s.k.decoupled() {
 		s.endLocked()
 	}
+}
+
+// RespondError implements backend.Owner.
+func (s *seat) RespondError(j *backend.Job, err error) {
+	if !s.k.decoupled() {
+		s.Fail(j, err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.k.t.Errorf("request %d has a failed response without an error", s.index)
+	}
+	s.err = err
 }
 
 // Fail implements backend.Owner.

@@ -21,7 +21,7 @@ func TestX7Conformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	backendtest.Run(t, backendtest.Case{
-		Backend: identity.Backend{},
+		Backend: identity.New(),
 		Model:   &backend.Model{Name: "m", Version: 1, Config: cfg},
 		Inputs: func(i int) []tensor.Tensor {
 			return []tensor.Tensor{

@@ -28,6 +28,7 @@ type owner struct {
 
 func (*owner) NewResponse(*backend.Job) *infer.Response    { return infer.NewResponse(nil, nil) }
 func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp = r }
+func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
 func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
 func (*owner) Finish(*backend.Job)                         {}
 func (*owner) Reschedule(*backend.Job)                     {}

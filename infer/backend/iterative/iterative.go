@@ -22,15 +22,16 @@ func (Backend) Complete(context.Context, *backend.Model) error { return nil }
 
 // NewInstance implements backend.Backend.
 func (Backend) NewInstance(_ context.Context, m *backend.Model, _ backend.Placement) (backend.Instance, error) {
-	if !m.Config.GetModelTransactionPolicy().GetDecoupled() || !m.Config.GetSequenceBatching().GetIterativeSequence() {
-		return nil, infer.Errorf(infer.InvalidArgument, "iterative_sequence model '%s' must be decoupled and have an iterative sequence", m.Name)
+	if !m.Config.GetModelTransactionPolicy().GetDecoupled() {
+		return nil, infer.Errorf(infer.InvalidArgument, "iterative_sequence model '%s' must be decoupled", m.Name)
 	}
-	return &instance{left: make(map[uint64]int32)}, nil
+	return &instance{iterative: m.Config.GetSequenceBatching().GetIterativeSequence(), left: make(map[uint64]int32)}, nil
 }
 
 type instance struct {
-	left map[uint64]int32 // by sequence
-	open atomic.Int64     // of them, for tests
+	iterative bool             // what it reschedules is executed again; else that fails
+	left      map[uint64]int32 // by sequence
+	open      atomic.Int64     // of them, for tests
 }
 
 // Execute implements backend.Instance.
@@ -39,6 +40,10 @@ func (i *instance) Execute(_ context.Context, jobs []*backend.Job) {
 		in := j.Input("INPUT")
 		if in == nil || len(in.Data) < 4 {
 			j.Fail(infer.Errorf(infer.InvalidArgument, "iterative_sequence model needs INPUT"))
+			continue
+		}
+		if !i.iterative {
+			j.Reschedule()
 			continue
 		}
 		if j.Start {

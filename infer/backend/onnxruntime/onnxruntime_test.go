@@ -44,6 +44,7 @@ func newOwner(pool *tensor.Pool) *owner {
 }
 func (o *owner) NewResponse(*backend.Job) *infer.Response  { return infer.NewResponse(o.pool, nil) }
 func (o *owner) Respond(j *backend.Job, r *infer.Response) { o.resp[j] = r }
+func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
 func (o *owner) Fail(j *backend.Job, err error)            { o.err[j] = err }
 func (*owner) Finish(*backend.Job)                         {}
 func (*owner) Reschedule(*backend.Job)                     {}

@@ -41,6 +41,7 @@ func (o *owner) NewResponse(*backend.Job) *infer.Response {
 	return infer.NewResponse(&o.pool, func(r *infer.Response) { o.spare = r })
 }
 func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp = r }
+func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
 func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
 func (*owner) Finish(*backend.Job)                         {}
 func (*owner) Reschedule(*backend.Job)                     {}

@@ -112,6 +112,7 @@ type owner struct {
 
 func (*owner) NewResponse(*backend.Job) *infer.Response    { return infer.NewResponse(nil, nil) }
 func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp, o.all = r, append(o.all, r) }
+func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
 func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
 func (o *owner) Finish(*backend.Job)                       { o.finished = true }
 func (*owner) Reschedule(*backend.Job)                     {}

@@ -1,5 +1,6 @@
 // Package repeat is a decoupled model: it answers a request once for each
 // element of its input, with a pause before each. It exists to test streams.
+// A configuration that is not decoupled may send it one element at a time.
 //
 // Inputs IN INT32[n], DELAY UINT32[n] (milliseconds before the answer of the
 // same place) and WAIT UINT32[1] (milliseconds the instance stays busy).
@@ -26,13 +27,11 @@ func (Backend) Complete(context.Context, *backend.Model) error { return nil }
 
 // NewInstance implements backend.Backend.
 func (Backend) NewInstance(_ context.Context, m *backend.Model, _ backend.Placement) (backend.Instance, error) {
-	if !m.Config.GetModelTransactionPolicy().GetDecoupled() {
-		return nil, infer.Errorf(infer.InvalidArgument, "repeat model '%s' must be decoupled: set model_transaction_policy { decoupled: true }", m.Name)
-	}
-	return new(instance), nil
+	return &instance{decoupled: m.Config.GetModelTransactionPolicy().GetDecoupled()}, nil
 }
 
 type instance struct {
+	decoupled bool
 	answering sync.WaitGroup
 }
 
@@ -42,19 +41,35 @@ func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
 	var wait uint32
 	for _, j := range jobs {
 		in, delay, w := j.Input("IN"), j.Input("DELAY"), j.Input("WAIT")
-		if in == nil || delay == nil || w == nil || len(in.Data) != len(delay.Data) || len(w.Data) < 4 {
-			j.Fail(infer.Errorf(infer.InvalidArgument, "repeat model needs IN and DELAY of one length, and WAIT"))
+		if err := i.check(in, delay, w); err != nil {
+			j.Fail(err)
 			continue
 		}
 		wait = max(wait, tensor.View[uint32](w.Data)[0])
 		// The request's memory may be gone once it was cancelled; these are few.
 		values, delays := slices.Clone(tensor.View[int32](in.Data)), slices.Clone(tensor.View[uint32](delay.Data))
-		i.answering.Go(func() { answer(ctx, j, values, delays) })
+		i.answering.Go(func() { i.answer(ctx, j, values, delays) })
 	}
 	pause.For(ctx, milliseconds(wait))
+	if !i.decoupled {
+		i.answering.Wait()
+	}
 }
 
-func answer(ctx context.Context, j *backend.Job, values []int32, delays []uint32) {
+func (i *instance) check(in, delay, wait *tensor.Tensor) error {
+	switch {
+	case in == nil || delay == nil || wait == nil || len(wait.Data) < 4:
+		return infer.Errorf(infer.InvalidArgument, "repeat model needs the inputs IN, DELAY and WAIT")
+	case !slices.Equal(in.Shape, delay.Shape) || len(in.Data) != len(delay.Data):
+		return infer.Errorf(infer.InvalidArgument, "expected IN and DELAY shape to match, got %s and %s",
+			tensor.FormatShape(in.Shape), tensor.FormatShape(delay.Shape))
+	case !i.decoupled && len(in.Data) != 4:
+		return infer.Errorf(infer.Internal, "expected a single response, got %d", len(in.Data)/4)
+	}
+	return nil
+}
+
+func (i *instance) answer(ctx context.Context, j *backend.Job, values []int32, delays []uint32) {
 	for k, v := range values {
 		pause.For(ctx, milliseconds(delays[k]))
 		if j.Cancelled() {
@@ -72,7 +87,9 @@ func answer(ctx context.Context, j *backend.Job, values []int32, delays []uint32
 		}
 		j.Respond(r)
 	}
-	j.Finish()
+	if i.decoupled {
+		j.Finish()
+	}
 }
 
 func milliseconds(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -86,6 +86,7 @@ type owner struct {
 
 func (o *owner) NewResponse(*backend.Job) *infer.Response  { return infer.NewResponse(&o.pool, nil) }
 func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.responses = append(o.responses, r) }
+func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
 func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
 func (o *owner) Finish(*backend.Job)                       { o.finished = true }
 func (*owner) Reschedule(*backend.Job)                     {}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vedette/vedette/infer/metrics"
+	"github.com/vedette/vedette/infer/repository"
 	"github.com/vedette/vedette/infer/v2grpc"
 	"github.com/vedette/vedette/infer/v2http"
 )
@@ -55,18 +56,26 @@ func (p *parser) defineModels() {
 		r.RateLimit = s != "off"
 		return nil
 	})
-	f.Func("rate-limit-resource", "`name:count` of a resource; may be given several times", p.resource)
+	f.Func("rate-limit-resource", "`name:count` of a resource, or name:count:device; may be given several times", p.resource)
 	f.IntVar(&r.CacheBytes, "response-cache-byte-size", 0, "`bytes` of the response cache; 0: there is none")
-	f.Func("cache-config", "`local,size=bytes` of the response cache", func(s string) error {
-		text, ok := strings.CutPrefix(s, "local,size=")
-		n, err := strconv.Atoi(text)
-		if !ok || err != nil || n < 0 {
-			return fmt.Errorf("%q is not local,size=bytes", s)
-		}
-		r.CacheBytes = n
-		return nil
-	})
+	f.Func("cache-config", "`local,size=bytes` of the response cache", p.cacheConfig)
 	f.StringVar(&r.Name, "id", "triton", "`name` of the server in its metadata")
+}
+
+// cacheConfig reads the kind of the response cache and one of its settings. There is one kind.
+func (p *parser) cacheConfig(s string) error {
+	kind, setting, _ := strings.Cut(s, ",")
+	if p.cache != "" && kind != p.cache {
+		return fmt.Errorf("multiple cache configurations are not supported: %q after one of %q", kind, p.cache)
+	}
+	p.cache = kind
+	text, ok := strings.CutPrefix(setting, "size=")
+	n, err := strconv.Atoi(text)
+	if kind != "local" || !ok || err != nil || n < 0 {
+		return fmt.Errorf("%q is not local,size=bytes", s)
+	}
+	p.cfg.Repository.CacheBytes = n
+	return nil
 }
 
 func (p *parser) backendConfig(s string) error {
@@ -86,21 +95,23 @@ func (p *parser) backendConfig(s string) error {
 	return nil
 }
 
-// resource reads name:count; a device behind it is read and not used, since there are none of their own.
+// resource reads name:count or name:count:device.
 func (p *parser) resource(s string) error {
 	parts := strings.Split(s, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" {
-		return fmt.Errorf("%q is not name:count", s)
+		return fmt.Errorf("%q is not name:count or name:count:device", s)
 	}
-	n, err := strconv.Atoi(parts[1])
-	if err != nil || n < 0 {
+	r := repository.Resource{Name: parts[0], Device: -1}
+	var err error
+	if r.Count, err = strconv.Atoi(parts[1]); err != nil || r.Count < 0 {
 		return fmt.Errorf("%q: the count is not a number of at least 0", s)
 	}
-	r := &p.cfg.Repository
-	if r.Resources == nil {
-		r.Resources = make(map[string]int)
+	if len(parts) == 3 {
+		if r.Device, err = strconv.Atoi(parts[2]); err != nil || r.Device < 0 {
+			return fmt.Errorf("%q: the device is not a number of at least 0", s)
+		}
 	}
-	r.Resources[parts[0]] = n
+	p.cfg.Repository.Resources = append(p.cfg.Repository.Resources, r)
 	return nil
 }
 
@@ -252,11 +263,48 @@ func (p *parser) metricsConfig(s string) error {
 	return err
 }
 
+// spansConfig reads what --trace-config says of the mode opentelemetry.
+func (p *parser) spansConfig(key, value string) error {
+	t := &p.spans
+	number := func(to *int) (err error) {
+		if *to, err = strconv.Atoi(value); err == nil && *to < 0 {
+			err = fmt.Errorf("%s is less than 0", value)
+		}
+		return err
+	}
+	switch key {
+	case "url":
+		t.URL = value
+	case "resource":
+		name, is, ok := strings.Cut(value, "=")
+		if !ok {
+			return fmt.Errorf("the resource %q is not key=value", value)
+		}
+		if t.Resource == nil {
+			t.Resource = make(map[string]string)
+		}
+		t.Resource[name] = is
+	case "bsp_max_queue_size":
+		return number(&t.MaxQueue)
+	case "bsp_max_export_batch_size":
+		return number(&t.MaxBatch)
+	case "bsp_schedule_delay":
+		return milliseconds(&t.Delay)(value)
+	default:
+		return fmt.Errorf("unknown trace setting %q of opentelemetry", key)
+	}
+	return nil
+}
+
 func (p *parser) traceConfig(s string) error {
 	t := &p.cfg.Trace
-	key, value, ok := strings.Cut(strings.TrimPrefix(s, "triton,"), "=")
+	setting, spans := strings.CutPrefix(s, "opentelemetry,")
+	key, value, ok := strings.Cut(strings.TrimPrefix(setting, "triton,"), "=")
 	if !ok {
 		return fmt.Errorf("%q is not key=value", s)
+	}
+	if spans {
+		return p.spansConfig(key, value)
 	}
 	var err error
 	switch key {
@@ -278,8 +326,12 @@ func (p *parser) traceConfig(s string) error {
 	case "file":
 		t.File = value
 	case "mode":
-		if value != "triton" {
-			return fmt.Errorf("trace mode %q is not supported, only triton is", value)
+		if value != "triton" && value != "opentelemetry" {
+			return fmt.Errorf("trace mode %q is not triton or opentelemetry", value)
+		}
+		p.cfg.Spans = nil
+		if value == "opentelemetry" {
+			p.cfg.Spans = &p.spans
 		}
 	default:
 		return fmt.Errorf("unknown trace setting %q", key)

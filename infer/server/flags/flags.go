@@ -15,6 +15,7 @@ import (
 	"github.com/vedette/vedette/infer/metrics"
 	"github.com/vedette/vedette/infer/repository"
 	"github.com/vedette/vedette/infer/server"
+	"github.com/vedette/vedette/infer/trace"
 )
 
 // ErrHelp says that the usage was asked for.
@@ -45,9 +46,10 @@ type parser struct {
 	exitOnError, strictReadiness             bool
 	strictConfig, noAutoComplete             bool
 	logInfo, logWarning, logError            bool
-	logFile                                  string
+	logFile, cache                           string
 	httpTLS, grpcTLS                         tlsFlags
 	summaries                                bool
+	spans                                    trace.SpansConfig
 	quantiles                                metrics.Quantiles
 	ignored                                  []string
 	restricted                               map[string][]string // groups of calls that are closed, by kind of restriction
@@ -165,6 +167,9 @@ func (p *parser) finish(env func(string) string) error {
 	}
 	if len(c.Repository.Startup) > 0 && c.Repository.Mode != repository.ModeExplicit {
 		return errors.New("--load-model works only with --model-control-mode=explicit")
+	}
+	if p.cache != "" && p.given("response-cache-byte-size") {
+		return errors.New("incompatible flags --response-cache-byte-size and --cache-config: give one of them")
 	}
 	c.Repository.LooseReadiness = !p.strictReadiness
 	c.Repository.NoAutoComplete = p.noAutoComplete || p.strictConfig

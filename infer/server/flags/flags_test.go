@@ -82,6 +82,14 @@ func TestX9WhatCannotBeFollowedIsRefusedWithTheUsage(t *testing.T) {
 		{"an unknown group", "--model-repository /a --http-restricted-api=x:k=v", "unknown restricted api 'x'"},
 		{"an unknown group of gRPC", "--model-repository /a --grpc-restricted-protocol=x:k=v", "unknown restricted protocol 'x'"},
 		{"a group closed twice", "--model-repository /a --http-restricted-api=inference,health:k=v --http-restricted-api=health:l=w", "api 'health' can not be specified in multiple config groups"},
+		{"two kinds of cache", "--model-repository /a --cache-config=local,size=1 --cache-config=redis,host=x", "multiple cache configurations are not supported"},
+		{"a cache there is not", "--model-repository /a --cache-config=redis,host=x", `"redis,host=x" is not local,size=bytes`},
+		{"both ways to have a cache", "--model-repository /a --cache-config=local,size=1 --response-cache-byte-size=1", "incompatible flags --response-cache-byte-size and --cache-config"},
+		{"a resource without a count", "--model-repository /a --rate-limit-resource=R", `"R" is not name:count or name:count:device`},
+		{"a resource of no device", "--model-repository /a --rate-limit-resource=R:1:x", `"R:1:x": the device is not a number of at least 0`},
+		{"a trace mode there is not", "--model-repository /a --trace-config mode=x", `trace mode "x" is not triton or opentelemetry`},
+		{"an unknown setting of spans", "--model-repository /a --trace-config opentelemetry,x=y", `unknown trace setting "x" of opentelemetry`},
+		{"a resource that is none", "--model-repository /a --trace-config opentelemetry,resource=y", `the resource "y" is not key=value`},
 		{"a certificate that is not there", "--model-repository /a --grpc-use-ssl=true --grpc-server-cert=/none --grpc-server-key=/none", "/none"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
