@@ -178,6 +178,8 @@ func TestX7IdentityTellsWhatClientsAreTestedWith(t *testing.T) {
 	root := write(t, files{
 		"m/config.pbtxt": model + parameter("creation_delay_sec", "3") + parameter("execute_delay_ms", "10"), "m/1/keep": "",
 		"f/config.pbtxt": strings.ReplaceAll(model, `output { name: "OUTPUT0" data_type: TYPE_INT32`, `output { name: "OUTPUT0" data_type: TYPE_FP32`), "f/1/keep": "",
+		"without/config.pbtxt": model + parameter("response_parameters", "false"), "without/1/keep": "",
+		"what/config.pbtxt": model + parameter("response_parameters", "x"), "what/1/keep": "",
 		"n/config.pbtxt": strings.ReplaceAll(model, `"OUTPUT0"`, `"OUTPUT1"`), "n/1/keep": "",
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -189,6 +191,7 @@ func TestX7IdentityTellsWhatClientsAreTestedWith(t *testing.T) {
 		for _, want := range []string{
 			"f 1 UNAVAILABLE expected input and output datatype to match, got TYPE_INT32 and TYPE_FP32",
 			"n 1 UNAVAILABLE expected input and output indices to match",
+			`what 1 UNAVAILABLE identity model 'what': parameter 'response_parameters' is "x", neither true nor false`,
 		} {
 			if got := index(r); !strings.Contains(got, want) {
 				t.Errorf("index without %q:\n%s", want, got)
@@ -205,6 +208,14 @@ func TestX7IdentityTellsWhatClientsAreTestedWith(t *testing.T) {
 		}
 		if took := time.Since(start); took != 10*time.Millisecond {
 			t.Errorf("an execution took %v", took)
+		}
+		without, err := infer.Do(t.Context(), r, &infer.Request{Model: "without", Inputs: []tensor.Tensor{numbers("INPUT0", false, 1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer without.Release()
+		if len(without.Parameters) > 0 {
+			t.Errorf("parameters %v", without.Parameters)
 		}
 	})
 }

@@ -128,6 +128,7 @@ const (
 	identityModel = `backend: "identity" max_batch_size: 8
 input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
+parameters { key: "response_parameters" value { string_value: "false" } }
 `
 	chainModel = `platform: "ensemble" max_batch_size: 8
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]

@@ -7,7 +7,8 @@
 // the second; creation_delay_sec makes the load take longer.
 //
 // Every response has the parameters param0 to param3, which are the same
-// always, so that clients can be tested with them.
+// always, so that clients can be tested with them; response_parameters: false
+// leaves them out.
 package identity
 
 import (
@@ -77,6 +78,13 @@ func (b *Backend) NewInstance(ctx context.Context, m *backend.Model, at backend.
 	if err != nil {
 		return nil, err
 	}
+	switch with := m.Parameter("response_parameters", "true"); with {
+	case "true":
+		i.parameters = parameters
+	case "false":
+	default:
+		return nil, fmt.Errorf("identity model '%s': parameter 'response_parameters' is %q, neither true nor false", m.Name, with)
+	}
 	if at.Index == 0 {
 		pause.For(ctx, time.Duration(seconds)*time.Second)
 	}
@@ -105,6 +113,8 @@ type instance struct {
 	pairs []pair
 	delay time.Duration
 	bytes prometheus.Counter
+	// parameters of every response; nil: it has none.
+	parameters map[string]any
 }
 
 type pair struct{ in, out string }
@@ -121,7 +131,7 @@ func (i *instance) Execute(ctx context.Context, jobs []*backend.Job) {
 	pause.For(ctx, i.delay)
 	for _, j := range jobs {
 		r := j.NewResponse()
-		r.Parameters = parameters
+		r.Parameters = i.parameters
 		for _, p := range i.pairs {
 			in := j.Input(p.in)
 			if in == nil {
