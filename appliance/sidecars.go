@@ -85,8 +85,8 @@ func newSidecars(cfg *Config) (*sidecars, error) {
 }
 
 // ingestMemory keeps the C library from giving every thread a store of small pieces of memory. What decoders have freed lies
-// in them all over the heap, so that hardly a page of it is ever empty and given back: sixteen cameras of small pictures that
-// had reconnected for minutes held 61 MB with it and 39 MB without. vedette-ingest.service sets the same.
+// in them all over the heap, so that hardly a page of it is ever empty and given back. vedette-ingest.service sets the same, and
+// so does make soak-ingest, which tells what it comes to.
 const ingestMemory = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"
 
 func (s *sidecars) run(ctx context.Context) error {
