@@ -418,7 +418,7 @@ instance_group [ { kind: KIND_CPU count: %d } ] parameters { key: "intra_op_thre
 		})
 		return err
 	}
-	sent := &v2client.Request{Model: "yolox", Inputs: []v2client.Input{{Tensor: tensor.Tensor{Name: "images", DataType: tensor.FP32, Shape: []int64{1, 3, 416, 416}, Data: make([]byte, in)}}}}
+	sent := &v2client.Request{Model: "yolox", InPlace: true, Inputs: []v2client.Input{{Tensor: tensor.Tensor{Name: "images", DataType: tensor.FP32, Shape: []int64{1, 3, 416, 416}, Data: make([]byte, in)}}}}
 	against(t, "infer_yolox_shared_memory", 0.95, clients, shared, bare)
 	against(t, "infer_yolox_grpc", 0.80, clients, func(int) error {
 		resp, err := g.Infer(t.Context(), sent)

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -185,7 +186,7 @@ func TestLargeTensorsAllocateNothingThatGrows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const size, warm, requests = 6 << 20, 10, 60
 			data := make([]byte, size)
-			req := &v2client.Request{Model: "plain", Inputs: []v2client.Input{plain(data)}}
+			req := &v2client.Request{Model: "plain", Inputs: []v2client.Input{plain(data)}, InPlace: true}
 			before, clientBefore := 0.0, uint64(0)
 			for i := range warm + requests {
 				if i == warm {
@@ -212,6 +213,37 @@ func TestLargeTensorsAllocateNothingThatGrows(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTensorsSentInPlaceMayChangeAfterTheAnswer(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	g, err := v2client.New(r.at("gRPC"), v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			data := make([]byte, 200_000)
+			req := &v2client.Request{Model: "plain", Inputs: []v2client.Input{plain(data)}, InPlace: true}
+			for i := range byte(20) {
+				for j := range data {
+					data[j] = i
+				}
+				resp, err := g.Infer(t.Context(), req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !bytes.Equal(resp.Outputs[0].Data, data) {
+					t.Error("the answer is not what was sent")
+				}
+				resp.Release()
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // allocated is how many bytes this process ever allocated.

@@ -28,10 +28,18 @@ func newCodec(pool *grpcpool.Pool) codec {
 
 // Marshal encodes a question.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(*inference.ModelInferRequest)
-	if !ok {
+	switch m := v.(type) {
+	case *question:
+		return m.pieces()
+	case *inference.ModelInferRequest:
+		return c.whole(m)
+	default:
 		return c.CodecV2.Marshal(v)
 	}
+}
+
+// whole is a request in one piece of lent memory.
+func (c codec) whole(m *inference.ModelInferRequest) (mem.BufferSlice, error) {
 	b := c.pool.Get(proto.Size(m))
 	var err error
 	if *b, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend((*b)[:0], m); err != nil {
@@ -52,6 +60,38 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
+}
+
+// question is a request, of one call, whose large tensors are sent from where they are.
+type question struct{ *inference.ModelInferRequest }
+
+// inPlace is the size from which a tensor is a piece of its own; smaller ones are copied beside what comes before.
+const inPlace = 4096
+
+// pieces is the request with its large tensors between the rest.
+func (q *question) pieces() (mem.BufferSlice, error) {
+	raw := q.RawInputContents
+	q.RawInputContents = nil
+	b, err := proto.Marshal(q.ModelInferRequest)
+	q.RawInputContents = raw
+	if err != nil {
+		return nil, err
+	}
+	var out mem.BufferSlice
+	for _, r := range raw {
+		b = protowire.AppendTag(b, 7, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(len(r)))
+		if len(r) < inPlace {
+			b = append(b, r...)
+			continue
+		}
+		out = append(out, mem.SliceBuffer(b), mem.SliceBuffer(r))
+		b = nil
+	}
+	if len(b) > 0 {
+		out = append(out, mem.SliceBuffer(b))
+	}
+	return out, nil
 }
 
 // answer is a response whose memory can be given back.

@@ -1,11 +1,13 @@
 package v2client
 
 import (
+	"bytes"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/internal/grpcpool"
 )
 
 func FuzzResponsesAreReadAsProtobufReadsThem(f *testing.F) {
@@ -31,6 +33,26 @@ func FuzzResponsesAreReadAsProtobufReadsThem(f *testing.F) {
 		}
 		if err == nil && !proto.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+func FuzzPiecesAreTheRequest(f *testing.F) {
+	f.Add("m", "id", []byte{1, 2, 3}, uint16(inPlace))
+	f.Add("", "", []byte(nil), uint16(0))
+	f.Add("model", "7", make([]byte, inPlace-1), uint16(9000))
+	f.Fuzz(func(t *testing.T, model, id string, first []byte, size uint16) {
+		m := &inference.ModelInferRequest{ModelName: model, Id: id, RawInputContents: [][]byte{first, make([]byte, size), {5}}}
+		want, err := newCodec(new(grpcpool.Pool)).Marshal(m)
+		if err != nil {
+			return // no valid UTF-8
+		}
+		pieces, err := newCodec(new(grpcpool.Pool)).Marshal(&question{m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(pieces.Materialize(), want.Materialize()) {
+			t.Error("the pieces are another message than the whole")
 		}
 	})
 }

@@ -113,9 +113,13 @@ type Request struct {
 	Outputs []Output
 	// JSONInputs and JSONOutputs send and ask for tensors as JSON instead of as bytes behind it, which HTTP can.
 	JSONInputs, JSONOutputs bool
+	// InPlace lets Infer over gRPC send large tensors from where they are instead of copying them first. After an answer
+	// they may be changed as ever; after an error some may still be on their way and must be left alone, for the garbage
+	// collector.
+	InPlace bool
 }
 
-// Input is a tensor to send. Its data is read until the call returns; with Place set it is not sent: it is in
+// Input is a tensor to send. Its data is read until the call returns (but see InPlace); with Place set it is not sent: it is in
 // shared memory already.
 type Input struct {
 	tensor.Tensor
@@ -175,8 +179,12 @@ func (c *Client) Infer(ctx context.Context, req *Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	var q any = m
+	if req.InPlace {
+		q = &question{m}
+	}
 	a := answer{ModelInferResponse: new(inference.ModelInferResponse)}
-	if err := c.conn.Invoke(ctx, inference.GRPCInferenceService_ModelInfer_FullMethodName, m, &a); err != nil {
+	if err := c.conn.Invoke(ctx, inference.GRPCInferenceService_ModelInfer_FullMethodName, q, &a); err != nil {
 		return nil, err
 	}
 	resp, err := response(a.ModelInferResponse)
