@@ -53,7 +53,8 @@ func TestX9DebugHooksOfTestSuites(t *testing.T) {
 func TestX9RestrictionsPatternsAndTracing(t *testing.T) {
 	cfg, _, ignored, err := flags.Parse(strings.Fields(
 		"--model-repository /a --http-restricted-api=inference,health:key=a=b --grpc-restricted-protocol trace:k=v --http-header-forward-pattern=my-.* --log-verbose=1 "+
-			"--trace-config level=TIMESTAMPS --trace-config triton,file=/t --trace-config rate=5 --metrics-config histogram_latencies=true --pinned-memory-pool-byte-size 7 --reuse-http-port true"), none)
+			"--trace-config level=TIMESTAMPS --trace-config triton,file=/t --trace-config rate=5 --metrics-config histogram_latencies=true --pinned-memory-pool-byte-size 7 --reuse-http-port true",
+	), none)
 	if err != nil {
 		t.Fatal(err)
 	}
