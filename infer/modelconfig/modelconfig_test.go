@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -173,6 +174,26 @@ func FuzzParse(f *testing.F) {
 		if modelconfig.Identify(cfg, cfg.GetName(), nil) == nil {
 			modelconfig.Normalise(cfg, modelconfig.Machine{})
 			_ = modelconfig.Validate(cfg, modelconfig.Machine{})
+		}
+	})
+}
+
+func FuzzNamesInJSONNeedNoQuotes(f *testing.F) {
+	each(f, "*.pbtxt", func(_ string, text []byte) {
+		if cfg, err := modelconfig.Parse(text); err == nil {
+			f.Add(modelconfig.AppendJSON(nil, cfg))
+		}
+	})
+	f.Add([]byte(`{ name: "a\": b", "parameters" : { key : { "string_value": "c: \"d\": e" } } }`))
+	name := regexp.MustCompile(`"(\w+)":`)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cfg, err := modelconfig.ParseJSON(text)
+		if err != nil {
+			return
+		}
+		bare := name.ReplaceAll(modelconfig.AppendJSON(nil, cfg), []byte("$1:"))
+		if back, err := modelconfig.ParseJSON(bare); err != nil || !proto.Equal(cfg, back) {
+			t.Fatalf("without quotes it is another configuration: %v\n%s", err, bare)
 		}
 	})
 }

@@ -47,7 +47,7 @@ var imports = map[string][]string{
 	"infer/backend/backendtest": {"infer", "infer/tensor", "infer/backend", "api/inference"},
 	"infer/modelstore":          {},
 	"infer/repository":          {"infer", "infer/modelstore", "infer/tensor", "infer/modelconfig", "infer/backend", "infer/schedule", "infer/ensemble", "infer/stats", "api/inference"},
-	"infer/v2http":              {"infer", "internal/grpcpool", "internal/intern", "internal/underway", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference"},
+	"infer/v2http":              {"infer", "internal/intern", "internal/underway", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference"},
 	"infer/v2grpc":              {"infer", "internal/grpcpool", "internal/intern", "internal/underway", "infer/tensor", "infer/shm", "infer/stats", "infer/trace", "infer/modelconfig", "api/inference", "api/frame"},
 	"infer/v2client":            {"infer/tensor", "api/inference", "internal/grpcpool", "internal/mmap"},
 	"infer/launch/...":          {"infer/v2client", "api/inference", "internal/sdnotify"},
