@@ -34,9 +34,17 @@ type Config struct {
 	// Now reads both clocks; nil: the box's.
 	Now func() ingest.Instant
 	// Tap is shown every packet and every message, without credentials; nil: nothing is.
-	Tap *packetdump.Tap
+	Tap Tap
 	// UserAgent names this program to the camera; empty: "vedette".
 	UserAgent string
+}
+
+// Tap is where packets and messages pass.
+type Tap interface {
+	// Active reports whether anybody looks; Packet is not called otherwise.
+	Active() bool
+	// Packet never waits and keeps nothing of the payload.
+	Packet(kind packetdump.Kind, at time.Time, payload []byte)
 }
 
 // Source is one session with one camera.
@@ -57,6 +65,9 @@ func New(cfg Config) *Source {
 	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "vedette"
+	}
+	if cfg.Tap == nil {
+		cfg.Tap = (*packetdump.Tap)(nil)
 	}
 	return &Source{cfg: cfg}
 }

@@ -95,6 +95,16 @@ func (c *conn) forward(m *ingestv1.ToIngest) bool {
 		g := m.GetGetPicture()
 		name, id, r = g.GetCamera(), g.GetRequestId(), c.relayOf(g.GetLeaseId())
 		lost = &ingestv1.FromIngest{Message: &ingestv1.FromIngest_Picture{Picture: &ingestv1.Picture{RequestId: id, Camera: name, Error: fault}}}
+	case m.GetGetProbe() != nil:
+		// Where its session is, so that there is one.
+		g := m.GetGetProbe()
+		want := wire.Camera(g.GetCamera())
+		id, lost = g.GetRequestId(), &ingestv1.FromIngest{Message: &ingestv1.FromIngest_Probe{Probe: &ingestv1.Probe{RequestId: g.GetRequestId(), Error: fault}}}
+		for _, e := range c.s.entries() {
+			if e.worker != nil && e.worker.reads(want) {
+				r = c.relay(e.worker)
+			}
+		}
 	case m.GetGetAccessUnits() != nil:
 		g := m.GetGetAccessUnits()
 		name, id = g.GetCamera(), g.GetRequestId()
@@ -245,6 +255,8 @@ func (r *relay) receive(msg *unixmsg.Conn) bool {
 		r.open("")
 	case *ingestv1.FromIngest_Picture:
 		r.answered(t.Picture.GetRequestId())
+	case *ingestv1.FromIngest_Probe:
+		r.answered(t.Probe.GetRequestId())
 	case *ingestv1.FromIngest_AccessUnit:
 		// Waiting here is waited for there, where whole groups of pictures are dropped and counted.
 		r.c.out.waitUnit(m, len(payload))

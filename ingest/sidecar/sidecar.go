@@ -92,6 +92,7 @@ type Sidecar struct {
 	dials   chan struct{}
 	decodes *decode.Budget
 	stills  chan struct{} // pictures encoded at once
+	sharing sharing
 
 	running sync.WaitGroup // cameras
 
@@ -507,13 +508,16 @@ func (s *Sidecar) source(c ingest.Camera, d camera.Deadlines, tap *packetdump.Ta
 	if path := ingest.FilePath(c.Address); path != "" {
 		return file.New(file.Config{Path: path, FullSpeed: c.FullSpeed, Logger: s.cfg.Logger.With(slog.String("camera", c.Name))})
 	}
-	if strings.HasPrefix(c.Address, "http") {
-		return jpegs.New(jpegs.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer})
-	}
-	if address.IsDevice(c.Address) {
-		return device.New(device.Config{Camera: c, Open: s.cfg.Device})
-	}
-	return rtsp.New(rtsp.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer, Tap: tap})
+	return s.sharing.source(c, tap, func(tap rtsp.Tap) ingest.Source {
+		switch {
+		case strings.HasPrefix(c.Address, "http"):
+			return jpegs.New(jpegs.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer})
+		case address.IsDevice(c.Address):
+			return device.New(device.Config{Camera: c, Open: s.cfg.Device})
+		default:
+			return rtsp.New(rtsp.Config{Camera: c, DialTimeout: d.Dial, AnswerTimeout: d.Answer, Tap: tap})
+		}
+	})
 }
 
 // broken is the source of a camera whose settings cannot work.

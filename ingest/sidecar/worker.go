@@ -40,6 +40,7 @@ type worker struct {
 	over    chan struct{} // closed when it is not started again
 
 	mu     sync.Mutex // guards everything below
+	want   ingest.Camera
 	status *ingestv1.CameraStatus
 	counts *ingestv1.Counters
 }
@@ -79,9 +80,19 @@ func (w *worker) run(ctx context.Context) {
 
 // update passes new settings on.
 func (w *worker) update(want *ingestv1.Camera, revision uint64) {
+	w.mu.Lock()
+	w.want = wire.Camera(want)
+	w.mu.Unlock()
 	own := proto.CloneOf(want)
 	own.Isolation = ingestv1.Isolation_ISOLATION_UNSPECIFIED
 	w.client.SetCameras(&ingestv1.SetCameras{Revision: revision, Cameras: []*ingestv1.Camera{own}})
+}
+
+// reads reports whether the process reads what a camera has.
+func (w *worker) reads(c ingest.Camera) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return reads(w.want, c)
 }
 
 // state follows the connection to the process: without one, the camera is down.

@@ -5,6 +5,7 @@ package address
 import (
 	"cmp"
 	"errors"
+	"net"
 	"net/url"
 	"strings"
 )
@@ -137,19 +138,16 @@ func unescape(s string) string {
 	return s
 }
 
-// Same tells whether two addresses of RTSP are those of one stream, whatever the case of the host and whether its usual port
-// is written.
-func Same(a, b string) bool {
-	one, err := url.Parse(a)
-	if err != nil {
-		return a == b
+// Same tells whether two addresses are those of one stream (see Key).
+func Same(a, b string) bool { return Key(a) == Key(b) }
+
+// Key writes an address as every address of the same stream is written, whatever the case of the host and whether its usual
+// port is there.
+func Key(a string) string {
+	u, err := url.Parse(a)
+	if err != nil || u.Host == "" {
+		return a
 	}
-	other, err := url.Parse(b)
-	if err != nil {
-		return false
-	}
-	port := func(u *url.URL) string {
-		return cmp.Or(u.Port(), map[string]string{"rtsp": "554", "rtsps": "322"}[u.Scheme])
-	}
-	return one.Scheme == other.Scheme && strings.EqualFold(one.Hostname(), other.Hostname()) && port(one) == port(other) && one.RequestURI() == other.RequestURI()
+	port := cmp.Or(u.Port(), map[string]string{"rtsp": "554", "rtsps": "322", "http": "80", "https": "443"}[u.Scheme])
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port) + u.RequestURI()
 }

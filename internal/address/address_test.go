@@ -69,6 +69,9 @@ func TestAddressesOfOneStreamAreTheSame(t *testing.T) {
 		{"rtsp://camera/x?y=1", "rtsp://camera/x?y=2", false},
 		{"rtsp://camera:8554/x", "rtsp://camera/x", false},
 		{"rtsps://camera/x", "rtsp://camera/x", false},
+		{"http://camera:80/x", "http://camera/x", true},
+		{"rtsp://[FE80::1]/x", "rtsp://[fe80::1]:554/x", true},
+		{"v4l2:/dev/video0", "v4l2:/dev/video1", false},
 		{"rtsp://camera/%zz", "rtsp://camera/%zz", true},
 	} {
 		if address.Same(c.a, c.b) != c.want || address.Same(c.b, c.a) != c.want {
