@@ -288,6 +288,7 @@ func (s *session) AccessUnit(au ingest.AccessUnit) {
 	s.mu.Lock()
 	u := s.stampLocked(au)
 	stream, number, masked := s.stream, s.number, len(s.masks) > 0
+	begun := s.progress.reached[ingest.StageFirstKeyframe] != 0
 	s.number++
 	s.mu.Unlock()
 
@@ -300,7 +301,9 @@ func (s *session) AccessUnit(au ingest.AccessUnit) {
 	s.c.mu.Unlock()
 	coded := Coded{Epoch: u.Epoch, Number: number, Unit: au, Capture: u.Stamp.Capture, Stream: stream, Masked: masked}
 	coded.Unit.Ticks -= u.Epoch.Origin
-	s.c.units.add(coded)
+	if begun { // what comes before refers to what this session never sent
+		s.c.units.add(coded)
+	}
 	if s.c.cfg.Coded {
 		return
 	}

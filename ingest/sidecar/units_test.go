@@ -73,6 +73,22 @@ func TestASpanOfAccessUnitsIsWholeAndMakesAClip(t *testing.T) {
 	}
 }
 
+func TestEverySessionsCodedPicturesBeginWithAKeyframe(t *testing.T) {
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 24, GOP: 12})})
+	r := start(t, sidecar.Config{})
+	r.client.WatchAccessUnits(&ingestv1.WatchAccessUnits{Camera: "door"})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	epoch := ""
+	for range 4 {
+		u := next(t, r.units, "access unit of a new session", func(u *ingestv1.AccessUnit) bool { return u.GetStreamEpoch() != epoch })
+		if !u.GetKeyframe() {
+			t.Errorf("epoch %s begins with picture %d, which is no keyframe", u.GetStreamEpoch(), u.GetNumber())
+		}
+		epoch = u.GetStreamEpoch()
+		cam.Kick()
+	}
+}
+
 func TestASpanThatCannotBeSaysWhy(t *testing.T) {
 	cam := rtsptest.Start(t, rtsptest.Config{Clip: rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})})
 	r := start(t, sidecar.Config{})
