@@ -44,11 +44,7 @@ func (b *box) WatchVideo(r *vedettev1.WatchVideoRequest, s grpc.ServerStreamingS
 	d := &vedettev1.VideoDescription{StreamEpoch: "e1", Codec: "H264", Width: 128, Height: 96}
 	switch r.GetName() {
 	case "cameras/masked":
-		st, err := status.New(codes.FailedPrecondition, "masks").WithDetails(&errdetails.ErrorInfo{Reason: "MASKED"})
-		if err != nil {
-			return err
-		}
-		return st.Err()
+		return masked()
 	case "cameras/jpeg":
 		d.Codec = "MJPEG"
 	case "cameras/window":
@@ -71,10 +67,20 @@ func (b *box) WatchVideo(r *vedettev1.WatchVideoRequest, s grpc.ServerStreamingS
 		}
 		select {
 		case <-tick.C:
+		case <-b.masking:
+			return masked()
 		case <-s.Context().Done():
 			return s.Context().Err()
 		}
 	}
+}
+
+func masked() error {
+	st, err := status.New(codes.FailedPrecondition, "masks").WithDetails(&errdetails.ErrorInfo{Reason: "MASKED"})
+	if err != nil {
+		return err
+	}
+	return st.Err()
 }
 
 func filmed(t *testing.T, cfg rtsptest.ClipConfig) *box {
@@ -330,6 +336,43 @@ func liveByWebRTC(t *testing.T, codec, mime string) {
 			t.Errorf("DELETE: %v %v", gone, err)
 		}
 		_ = gone.Body.Close()
+	}
+}
+
+func TestWebRTCThatEndsSaysWhy(t *testing.T) {
+	b := filmed(t, rtsptest.ClipConfig{})
+	b.masking = make(chan struct{})
+	s := dashboard(t, b)
+	for range 3 { // it is a matter of who is first
+		peer := viewer(t, webrtc.MimeTypeH264)
+		channel, err := peer.CreateDataChannel("captures", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		came := make(chan string, 1000)
+		channel.OnMessage(func(m webrtc.DataChannelMessage) { came <- string(m.Data) })
+		resp, body := post(t, peer, s.URL+"/live/door/whep")
+		if resp.StatusCode != http.StatusCreated {
+			t.Fatalf("%d: %s", resp.StatusCode, body)
+		}
+		if err := peer.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: body}); err != nil {
+			t.Fatal(err)
+		}
+		last := ""
+		for !strings.Contains(last, "MASKED") {
+			select {
+			case last = <-came:
+				select {
+				case b.masking <- struct{}{}:
+				default:
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("the last message is %s", last)
+			}
+		}
+		if !strings.Contains(last, `"type":"error"`) || !strings.Contains(last, `"fallback":"mjpeg"`) {
+			t.Errorf("got %s", last)
+		}
 	}
 }
 

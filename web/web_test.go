@@ -46,6 +46,8 @@ type box struct {
 	looks atomic.Int64
 	token string         // asked of every call when set
 	clip  *rtsptest.Clip // what its cameras send
+	// masking ends the video of a camera that is given privacy masks.
+	masking chan struct{}
 }
 
 func (b *box) admit(ctx context.Context) error {

@@ -20,8 +20,10 @@ import (
 	"github.com/pion/ice/v4"
 	"github.com/pion/interceptor"
 	"github.com/pion/rtp"
-	"github.com/pion/rtp/codecs"
+	payloads "github.com/pion/rtp/codecs"
 	"github.com/pion/webrtc/v4"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
@@ -123,13 +125,13 @@ func rtpCodecOf(d *vedettev1.VideoDescription) (rtpCodec, bool) {
 		}
 		capability.MimeType = webrtc.MimeTypeH264
 		capability.SDPFmtpLine = "level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=" + profile
-		return rtpCodec{capability, &codecs.H264Payloader{}}, true
+		return rtpCodec{capability, &payloads.H264Payloader{}}, true
 	case "H265":
 		capability.MimeType = webrtc.MimeTypeH265
-		return rtpCodec{capability, &codecs.H265Payloader{}}, true
+		return rtpCodec{capability, &payloads.H265Payloader{}}, true
 	case "AV1":
 		capability.MimeType = webrtc.MimeTypeAV1
-		return rtpCodec{capability, &codecs.AV1Payloader{}}, true
+		return rtpCodec{capability, &payloads.AV1Payloader{}}, true
 	}
 	return rtpCodec{}, false
 }
@@ -321,9 +323,35 @@ func (p *whepPlayer) run(first *vedettev1.VideoUnit) {
 			u, err = p.footage.next()
 		}
 	}
-	if c := p.channel.Load(); c != nil {
+	if c := p.channel.Load(); c != nil && status.Code(err) != codes.Canceled { // else the viewer has gone
 		text, _ := json.Marshal(faultOf(err))
-		_ = c.SendText(string(text))
+		sendLast(c, string(text))
+	}
+}
+
+// parting is how long the last message may take to arrive: closing a connection throws away what is under way.
+const parting = time.Second
+
+// sendLast sends a message and waits until the other side has it.
+func sendLast(c *webrtc.DataChannel, text string) {
+	arrived := make(chan struct{}, 1)
+	c.OnBufferedAmountLow(func() {
+		select {
+		case arrived <- struct{}{}:
+		default:
+		}
+	})
+	if c.SendText(text) != nil {
+		return
+	}
+	t := time.NewTimer(parting)
+	defer t.Stop()
+	for c.BufferedAmount() > 0 {
+		select {
+		case <-arrived:
+		case <-t.C:
+			return
+		}
 	}
 }
 
@@ -354,11 +382,11 @@ func (p *whepPlayer) send(d *vedettev1.VideoDescription, u *vedettev1.VideoUnit)
 		text, _ := json.Marshal(map[string]any{"rtp": p.rtp, "capture": float64(capture.UnixNano()) / 1e6})
 		_ = c.SendText(string(text))
 	}
-	payloads := p.codec.payloader.Payload(maxPayload, annexB(d.GetCodec(), u.GetUnits()))
-	for i, b := range payloads {
+	pieces := p.codec.payloader.Payload(maxPayload, annexB(d.GetCodec(), u.GetUnits()))
+	for i, b := range pieces {
 		p.sequence++
 		packet := &rtp.Packet{
-			Header:  rtp.Header{Version: 2, Marker: i == len(payloads)-1, SequenceNumber: p.sequence, Timestamp: p.rtp},
+			Header:  rtp.Header{Version: 2, Marker: i == len(pieces)-1, SequenceNumber: p.sequence, Timestamp: p.rtp},
 			Payload: b,
 		}
 		if err := p.track.WriteRTP(packet); err != nil && !errors.Is(err, io.ErrClosedPipe) {
