@@ -194,6 +194,9 @@ func (m *movie) add(d *vedettev1.VideoDescription, u *vedettev1.VideoUnit) error
 		if err != nil {
 			return &fault{Type: "error", Reason: "STREAM_DAMAGED", Message: err.Error(), Fallback: "mjpeg", code: http.StatusBadGateway}
 		}
+		if m.mux != nil {
+			mux.Follow(m.mux)
+		}
 		m.mux = mux
 		if err := m.header(d, mux); err != nil {
 			return err

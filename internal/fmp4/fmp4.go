@@ -105,6 +105,14 @@ func (m *Muxer) MIME() string { return m.mime }
 // Init returns the header, which goes before the first fragment.
 func (m *Muxer) Init() []byte { return m.init }
 
+// Follow lets presentation go on where that of the muxer before ended, as a player that is given another header wants it.
+// The next unit is a keyframe.
+func (m *Muxer) Follow(before *Muxer) {
+	codec := m.line.codec
+	m.line, m.sequence = before.line, before.sequence
+	m.line.codec, m.line.decoding, m.line.moved = codec, nil, true
+}
+
 // Continues reports whether a keyframe needs no other header than this.
 func (m *Muxer) Continues(codec Codec, key Unit) bool {
 	sets, err := parameterSets(codec, key.Units)

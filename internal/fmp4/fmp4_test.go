@@ -196,3 +196,36 @@ func FuzzMuxer(f *testing.F) {
 		}
 	})
 }
+
+func TestAnotherHeaderDoesNotTurnTimeBack(t *testing.T) {
+	last := time.Duration(-1)
+	var before *fmp4.Muxer
+	for _, c := range []struct {
+		codec fmp4.Codec
+		clip  rtsptest.ClipConfig
+	}{
+		{fmp4.H264, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 20, GOP: 10}},
+		{fmp4.H264, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 20, GOP: 10}},
+		{fmp4.AV1, rtsptest.ClipConfig{Codec: "av1", Width: 64, Height: 64, Frames: 20, GOP: 10}},
+	} {
+		all := units(rtsptest.Render(t, c.clip))
+		m, err := fmp4.NewMuxer(c.codec, all[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before != nil {
+			m.Follow(before)
+		}
+		before = m
+		for i, u := range all {
+			_, at, err := m.Fragment(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := (at - last).Round(time.Millisecond); last >= 0 && d != 40*time.Millisecond {
+				t.Errorf("picture %d of %v comes %v after the one before", i, c.clip, d)
+			}
+			last = at
+		}
+	}
+}

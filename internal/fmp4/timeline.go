@@ -22,6 +22,7 @@ type timeline struct {
 		Extract(au [][]byte, pts int64) (int64, error)
 	}
 	begun  bool
+	moved  bool  // the next unit's time has another origin
 	shift  int64 // from the stream's time to the MP4's
 	source int64 // the last unit's decoding time in the stream
 	last   int64 // and in the MP4
@@ -51,7 +52,7 @@ func (t *timeline) place(u Unit) (sample, error) {
 		// A stream that was damaged gives no decoding time: the picture is decoded when it is shown, or at once.
 		if d, err := t.decoding.Extract(units, u.Ticks); err == nil {
 			dts = d
-		} else if t.begun {
+		} else if t.begun && !t.moved {
 			dts = min(u.Ticks, t.source+max(t.step, 1))
 		}
 	}
@@ -59,12 +60,12 @@ func (t *timeline) place(u Unit) (sample, error) {
 	switch {
 	case !t.begun:
 		t.begun, t.shift, t.step = true, -dts, Rate/25
-	case step <= 0 || step > longest || u.Gap:
+	case step <= 0 || step > longest || u.Gap || t.moved:
 		t.shift = t.last + t.step - dts
 	default:
 		t.step = step
 	}
-	t.source, t.last = dts, dts+t.shift
+	t.source, t.last, t.moved = dts, dts+t.shift, false
 	s := sample{dts: t.last, pts: max(u.Ticks, dts) + t.shift, duration: t.step, key: u.Key}
 	var err error
 	if t.codec == AV1 {

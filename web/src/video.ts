@@ -133,7 +133,7 @@ async function fmp4(camera: string, take: Take, seen: () => void, fail: (e: Erro
   await new Promise<void>((open) => source.addEventListener("sourceopen", () => open(), { once: true }));
   URL.revokeObjectURL(address);
   const captures = new Captures(); // by presentation time in milliseconds
-  const waiting: ArrayBuffer[] = [];
+  const waiting: (ArrayBuffer | string)[] = []; // a string: the MIME type of what follows
   let buffer: SourceBuffer | undefined;
   const feed = (): void => {
     if (!buffer || buffer.updating || signal.aborted) return;
@@ -141,7 +141,10 @@ async function fmp4(camera: string, take: Take, seen: () => void, fail: (e: Erro
       const b = video.buffered;
       // What was shown is let go; what came while the page was asleep is skipped.
       if (b.length && video.currentTime - b.start(0) > 20) buffer.remove(0, video.currentTime - 5);
-      else if (waiting.length) buffer.appendBuffer(waiting.shift()!);
+      else {
+        if (typeof waiting[0] === "string") buffer.changeType(waiting.shift() as string);
+        if (waiting.length) buffer.appendBuffer(waiting.shift() as ArrayBuffer);
+      }
       const end = b.length ? b.end(b.length - 1) : 0;
       if (b.length && (video.currentTime < b.start(b.length - 1) || end - video.currentTime > 1.5)) video.currentTime = Math.max(b.start(b.length - 1), end - 0.15);
       if (video.paused) void video.play().catch(() => undefined);
@@ -164,7 +167,7 @@ async function fmp4(camera: string, take: Take, seen: () => void, fail: (e: Erro
       const m = JSON.parse(data) as { type: string; mime: string; message?: string };
       if (m.type === "error") return fail(new Error(m.message));
       if (!MediaSource.isTypeSupported(m.mime)) return fail(new Error(`this browser does not play ${m.mime}`));
-      if (buffer) buffer.changeType(m.mime);
+      if (buffer) waiting.push(m.mime);
       else {
         buffer = source.addSourceBuffer(m.mime);
         buffer.onupdateend = feed;
