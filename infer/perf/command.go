@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -38,7 +39,7 @@ type Command struct {
 
 	Concurrency  string  `name:"concurrency-range" placeholder:"FROM:TO:STEP" help:"Requests kept under way; 1 by default."`
 	Periodic     string  `name:"periodic-concurrency-range" placeholder:"FROM:TO:STEP" help:"Begin with so many under way and add more as they are answered, in one measurement."`
-	Period       int     `name:"request-period" default:"10" placeholder:"N" help:"Answers to each before more are added (${default})."`
+	Period       Count   `name:"request-period" default:"10" placeholder:"N" help:"Answers to each before more are added (${default})."`
 	Rate         string  `name:"request-rate-range" placeholder:"FROM:TO:STEP" help:"Requests a second instead, whatever comes back."`
 	Distribution string  `name:"request-distribution" enum:"constant,poisson" default:"constant" help:"When requests of a rate leave: constant or poisson."`
 	Poisson      bool    `help:"The same as --request-distribution poisson."`
@@ -46,34 +47,34 @@ type Command struct {
 	Limit        float64 `short:"l" name:"latency-threshold" placeholder:"MS" help:"Stop where the latency (p99, or --percentile) is beyond so many milliseconds."`
 	Search       bool    `name:"binary-search" help:"With --latency-threshold: look for the highest load of the range that stays within it by halving."`
 
-	Batch      int      `short:"b" name:"batch-size" default:"1" help:"Batch dimension (${default})."`
+	Batch      Count    `short:"b" name:"batch-size" default:"1" help:"Batch dimension (${default})."`
 	Input      []string `name:"input-data" placeholder:"zero|random|FILE|DIR" sep:"none" help:"What is sent: zeros, random values, a JSON file of requests, or a folder with a file for each input."`
 	Shape      []string `placeholder:"NAME:D,D" sep:"none" help:"Dimensions of an input that the model leaves open; may be given several times."`
 	Value      []string `placeholder:"NAME:V,V" sep:"none" help:"What an input is filled with, over and over, instead of zeros; may be given several times."`
 	Random     bool     `help:"The same as --input-data random."`
 	Text       string   `name:"string-data" placeholder:"TEXT" help:"What inputs of strings are filled with."`
-	TextLength int      `name:"string-length" default:"128" placeholder:"N" help:"Length of random strings (${default})."`
+	TextLength Count    `name:"string-length" default:"128" placeholder:"N" help:"Length of random strings (${default})."`
 	Parameter  []string `name:"request-parameter" placeholder:"NAME:VALUE:TYPE" sep:"none" help:"Parameter of every request, of type bool, int, uint, float or string; may be given several times."`
 	Stream     bool     `name:"streaming" help:"Send over gRPC streams."`
 	Memory     string   `name:"shared-memory" enum:"none,system,cuda" default:"none" help:"Where tensors are: none or system; cuda is refused."`
-	OutputSize int      `name:"output-shared-memory-size" default:"102400" placeholder:"BYTES" help:"Room in shared memory for each output of strings or of open dimensions (${default})."`
+	OutputSize Count    `name:"output-shared-memory-size" default:"102400" placeholder:"BYTES" help:"Room in shared memory for each output of strings or of open dimensions (${default})."`
 	InputForm  string   `name:"input-tensor-format" enum:"binary,json" default:"binary" help:"How HTTP sends tensors: binary or json."`
 	OutputForm string   `name:"output-tensor-format" enum:"binary,json" default:"binary" help:"How it has them answered: binary or json."`
 	Called     []string `name:"bls-composing-models" placeholder:"NAME,NAME" help:"Models that a script calls, to tell what they cost; those of an ensemble are known."`
 
-	Sequence  int     `name:"sequence-length" placeholder:"N" help:"Mean length of sequences of models that keep state: that of the input data, or 20, by default."`
+	Sequence  Number  `name:"sequence-length" placeholder:"N" help:"Mean length of sequences of models that keep state: that of the input data, or 20, by default."`
 	Variation float64 `name:"sequence-length-variation" default:"20" placeholder:"PERCENT" help:"How much shorter or longer they may be (${default})."`
-	Sequences int     `name:"num-of-sequences" default:"4" placeholder:"N" help:"Sequences open at once at a rate (${default})."`
+	Sequences Count   `name:"num-of-sequences" default:"4" placeholder:"N" help:"Sequences open at once at a rate (${default})."`
 	IDs       string  `name:"sequence-id-range" placeholder:"FROM[:TO]" help:"Their correlation ids, up to TO exclusively."`
 
 	Mode           string  `name:"measurement-mode" enum:"time_windows,count_windows" default:"time_windows" help:"Windows of a time or of a number of requests (${default})."`
 	Interval       Time    `short:"p" name:"measurement-interval" default:"5s" help:"Length of a measurement window, as a duration or in milliseconds (${default})."`
-	WindowRequests int     `name:"measurement-request-count" default:"50" placeholder:"N" help:"Requests in a window of count_windows (${default})."`
-	Requests       int     `name:"request-count" placeholder:"N" help:"Measure exactly so many requests instead of windows."`
-	Warmup         int     `name:"warmup-request-count" placeholder:"N" help:"Requests that are sent before anything is measured."`
+	WindowRequests Count   `name:"measurement-request-count" default:"50" placeholder:"N" help:"Requests in a window of count_windows (${default})."`
+	Requests       Number  `name:"request-count" placeholder:"N" help:"Measure exactly so many requests instead of windows."`
+	Warmup         Number  `name:"warmup-request-count" placeholder:"N" help:"Requests that are sent before anything is measured."`
 	Percentile     int     `placeholder:"N" help:"Latency that has to settle and that --latency-threshold is about; the mean has to settle by default."`
 	Stability      float64 `short:"s" name:"stability-percentage" default:"10" help:"How much three windows may differ (${default})."`
-	Trials         int     `short:"r" name:"max-trials" default:"10" help:"Windows before it gives up on that (${default})."`
+	Trials         Count   `short:"r" name:"max-trials" default:"10" help:"Windows before it gives up on that (${default})."`
 
 	Collect         bool     `name:"collect-metrics" help:"Read the server's metrics meanwhile and tell the means."`
 	MetricsURL      string   `name:"metrics-url" default:"127.0.0.1:8002/metrics" placeholder:"ADDR" help:"Where they are (${default})."`
@@ -89,9 +90,43 @@ type Command struct {
 	Serial          bool     `name:"serial-sequences" hidden:"" help:"Likewise: a sequence has one request under way."`
 	Threads         int      `name:"max-threads" hidden:"" help:"Likewise."`
 	Kind            string   `name:"service-kind" enum:"triton" default:"triton" hidden:"" help:"Likewise."`
-	CSV             string   `short:"f" name:"csv" aliases:"latency-report-file" placeholder:"FILE" help:"Write the results as CSV too."`
+	Zero            bool     `short:"z" hidden:"" help:"The same as --input-data zero."`
+	Folder          string   `name:"data-directory" type:"path" hidden:"" help:"The same as --input-data DIR."`
+	VerifyPeer      string   `name:"ssl-https-verify-peer" enum:"0,1" default:"1" hidden:"" help:"0: believe any certificate."`
+	VerifyHost      string   `name:"ssl-https-verify-host" enum:"0,1,2" default:"2" hidden:"" help:"0: believe it whatever its name."`
+	CertType        string   `name:"ssl-https-client-certificate-type" enum:"PEM" default:"PEM" hidden:"" help:"Accepted for perf_analyzer's sake."`
+	KeyType         string   `name:"ssl-https-private-key-type" enum:"PEM" default:"PEM" hidden:"" help:"Likewise."`
+	Report          string   `short:"f" name:"latency-report-file" placeholder:"FILE" help:"Write the results as perf_analyzer's CSV too, in microseconds."`
+	VerboseReport   bool     `name:"verbose-csv" help:"Add its columns of means."`
+	CSV             string   `name:"csv" placeholder:"FILE" help:"And as CSV with the columns of the table."`
 	JSON            string   `name:"json" placeholder:"FILE" help:"And as JSON."`
 	Export          string   `name:"profile-export-file" placeholder:"FILE" help:"And every request with its time and those of its answers, as perf_analyzer's JSON."`
+}
+
+// Number is a number on the command line that may be 0.
+type Number int
+
+// Count is a number on the command line that may not be 0.
+type Count int
+
+// UnmarshalText reads it.
+func (n *Number) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseUint(string(text), 10, 31)
+	if err != nil {
+		return fmt.Errorf("%q is not a number from 0 to %d", text, math.MaxInt32)
+	}
+	*n = Number(v)
+	return nil
+}
+
+// UnmarshalText reads it.
+func (n *Count) UnmarshalText(text []byte) error {
+	v, err := strconv.ParseUint(string(text), 10, 31)
+	if err != nil || v == 0 {
+		return fmt.Errorf("%q is not a number from 1 to %d", text, math.MaxInt32)
+	}
+	*n = Count(v)
+	return nil
 }
 
 // Time is a span of time on the command line: with a unit, or in milliseconds as perf_analyzer has it.
@@ -114,11 +149,26 @@ func (m *Time) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Run measures and prints to w, one line for each step.
+// Run measures and prints to w, one line for each step. What was measured is told even if a step fails. Requests that failed
+// are an error in the end.
 func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	steps, err := c.steps()
 	if err != nil {
 		return err
+	}
+	files := []struct {
+		path  string
+		write func(io.Writer, []*Result) error
+	}{
+		{c.Report, func(w io.Writer, results []*Result) error { return WriteReport(w, results, c.VerboseReport) }},
+		{c.CSV, WriteCSV},
+		{c.JSON, WriteJSON},
+		{c.Export, WriteRequests},
+	}
+	for _, f := range files { // it would be a pity to learn it in the end
+		if err := writable(f.path); err != nil {
+			return err
+		}
 	}
 	var results []*Result
 	try := func(cfg Config) (within bool, err error) {
@@ -128,7 +178,8 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 			return false, err
 		}
 		results = append(results, res)
-		return c.Limit <= 0 || float64(res.Latency.Chosen) <= c.Limit*float64(time.Millisecond), c.print(w, cfg, res)
+		within = res.Requests > 0 && (c.Limit <= 0 || float64(res.Latency.Chosen) <= c.Limit*float64(time.Millisecond))
+		return within, c.print(w, cfg, res)
 	}
 	if c.Search {
 		err = search(steps, try)
@@ -140,16 +191,29 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 			}
 		}
 	}
-	if err != nil {
+	if len(results) == 0 {
 		return err
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
+	if _, e := fmt.Fprintln(w); e != nil {
+		return e
 	}
-	if err := WriteTable(w, results); err != nil {
-		return err
+	errs := []error{err, WriteTable(w, results)}
+	for _, f := range files {
+		errs = append(errs, save(f.path, results, f.write))
 	}
-	return errors.Join(save(c.CSV, results, WriteCSV), save(c.JSON, results, WriteJSON), save(c.Export, results, WriteRequests))
+	return errors.Join(append(errs, failures(results))...)
+}
+
+// failures is the error that requests failed, if any did.
+func failures(results []*Result) error {
+	failed, all, first := 0, 0, ""
+	for _, r := range results {
+		failed, all, first = failed+r.Errors, all+r.Errors+r.Requests, cmp.Or(first, r.Error)
+	}
+	if first == "" {
+		return nil
+	}
+	return fmt.Errorf("%d of %d requests failed, the first: %s", failed, all, first)
 }
 
 // search looks for the last of rising loads that is within the limit.
@@ -224,19 +288,27 @@ func (c *Command) steps() ([]Config, error) {
 	if given > 1 {
 		return nil, errors.New("--concurrency-range, --periodic-concurrency-range, --request-rate-range and --request-intervals: only one of them makes sense")
 	}
-	if text := c.Concurrency + c.Periodic + c.Rate; text != "" {
-		if loads, err = span(text); err != nil {
+	text := c.Concurrency + c.Periodic + c.Rate
+	end := append(strings.Split(text, ":"), "")[1]
+	n, err := strconv.ParseFloat(end, 64)
+	endless := err == nil && n == 0
+	switch {
+	case c.Search && (c.Limit <= 0 || c.Concurrency+c.Rate == "" || endless || c.Beside != ""):
+		return nil, errors.New("--binary-search needs --latency-threshold, a range of concurrency or rate with an end, and one server")
+	case endless && (c.Limit <= 0 || c.Periodic != ""):
+		return nil, fmt.Errorf("%q has no end: --latency-threshold has to give one to a range of concurrency or rate", text)
+	case text != "":
+		if loads, err = span(text, c.Rate == ""); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case c.Search && (c.Limit <= 0 || c.Concurrency+c.Rate == "" || c.Beside != ""):
-		return nil, errors.New("--binary-search needs --latency-threshold, a range of concurrency or rate, and one server")
 	case c.Periodic != "":
-		base.GrowTo, base.GrowEvery = int(loads[len(loads)-1]), c.Period
-		if base.GrowBy = 1; len(loads) > 1 {
-			base.GrowBy = int(loads[1] - loads[0])
+		_, to, by, err := bounds(text, true)
+		if err != nil {
+			return nil, err
 		}
+		base.GrowTo, base.GrowBy, base.GrowEvery = int(to), int(by), int(c.Period)
 		loads = loads[:1]
 	case c.Intervals != "":
 		if base.Intervals, err = readIntervals(c.Intervals); err != nil {
@@ -272,18 +344,28 @@ func (c *Command) addresses(url, other string) (grpcAddress, httpAddress string)
 // base is what all measurements have in common.
 func (c *Command) base() (Config, error) {
 	cfg := Config{
-		Model: c.Model, Version: c.Version, Compress: c.Compression == "gzip", Poisson: c.Poisson || c.Distribution == "poisson", Batch: c.Batch,
-		Random: c.Random, Text: c.Text, TextLength: c.TextLength, Streaming: c.Stream, SharedMemory: c.Memory == "system", OutputSize: c.OutputSize,
+		Model: c.Model, Version: c.Version, Compress: c.Compression == "gzip", Poisson: c.Poisson || c.Distribution == "poisson", Batch: int(c.Batch),
+		Random: c.Random, Text: c.Text, TextLength: int(c.TextLength), Streaming: c.Stream, SharedMemory: c.Memory == "system", OutputSize: int(c.OutputSize),
 		JSONInputs: c.InputForm == "json", JSONOutputs: c.OutputForm == "json", Called: c.Called,
-		SequenceLength: c.Sequence, SequenceSpread: c.Variation / 100, Sequences: c.Sequences, Window: time.Duration(c.Interval), Requests: c.Requests,
-		Warmup: c.Warmup, Percentile: c.Percentile, Stability: c.Stability / 100, MaxWindows: c.Trials, Keep: c.Export != "",
-		MetricsInterval: time.Duration(c.MetricsInterval),
+		SequenceLength: int(c.Sequence), SequenceSpread: c.Variation / 100, Sequences: int(c.Sequences), Window: time.Duration(c.Interval),
+		Requests: int(c.Requests), Warmup: int(c.Warmup), Percentile: max(c.Percentile, 0), Stability: c.Stability / 100, MaxWindows: int(c.Trials),
+		Keep: c.Export != "", MetricsInterval: time.Duration(c.MetricsInterval), strict: true,
+	}
+	switch { // NaN is none of them
+	case !(c.Variation >= 0 && c.Variation <= 100):
+		return cfg, fmt.Errorf("--sequence-length-variation %v is not from 0 to 100", c.Variation)
+	case !(c.Stability >= 0 && c.Stability <= 100):
+		return cfg, fmt.Errorf("--stability-percentage %v is not from 0 to 100", c.Stability)
+	case !(c.Limit >= 0):
+		return cfg, fmt.Errorf("--latency-threshold %v is below 0", c.Limit)
+	case c.Percentile < -1:
+		return cfg, fmt.Errorf("--percentile %d is not within 1 and 99, nor -1 for the mean", c.Percentile)
 	}
 	if c.Variation == 0 {
 		cfg.SequenceSpread = -1
 	}
 	if c.Mode == "count_windows" {
-		cfg.WindowRequests = c.WindowRequests
+		cfg.WindowRequests = int(c.WindowRequests)
 	}
 	if c.Collect {
 		cfg.Metrics = c.MetricsURL
@@ -293,17 +375,24 @@ func (c *Command) base() (Config, error) {
 	}
 	cfg.Trace = c.trace()
 	var err error
-	for _, from := range c.Input {
+	from := slices.Clone(c.Input)
+	if c.Folder != "" {
+		from = append(from, c.Folder)
+	}
+	for _, from := range from {
 		switch from {
 		case "zero":
 		case "random":
 			cfg.Random = true
 		default:
-			if cfg.Data != nil {
-				return cfg, errors.New("--input-data: only one file or folder can be sent")
-			}
-			if cfg.Data, err = readData(from); err != nil {
+			data, err := readData(from)
+			if err != nil {
 				return cfg, err
+			}
+			if cfg.Data == nil {
+				cfg.Data = data
+			} else if err := cfg.Data.add(data); err != nil {
+				return cfg, fmt.Errorf("--input-data %s: %w", from, err)
 			}
 		}
 	}
@@ -350,10 +439,20 @@ func (c *Command) client() (v2client.Config, error) {
 		}
 		cfg.Headers[key] = strings.TrimSpace(value)
 	}
-	if !c.TLS && c.CA == "" && c.Cert == "" && c.Key == "" {
+	if !c.TLS && c.CA == "" && c.Cert == "" && c.Key == "" && c.VerifyPeer != "0" && c.VerifyHost != "0" {
 		return cfg, nil
 	}
-	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.VerifyPeer == "0" || c.VerifyHost == "0"} //nolint:gosec // asked for
+	if c.VerifyPeer != "0" && c.VerifyHost == "0" {                                                                     // whoever signed it counts all the same
+		cfg.TLS.VerifyConnection = func(s tls.ConnectionState) error {
+			o := x509.VerifyOptions{Roots: cfg.TLS.RootCAs, Intermediates: x509.NewCertPool()}
+			for _, c := range s.PeerCertificates[1:] {
+				o.Intermediates.AddCert(c)
+			}
+			_, err := s.PeerCertificates[0].Verify(o)
+			return err
+		}
+	}
 	if c.CA != "" {
 		pem, err := os.ReadFile(c.CA)
 		if err != nil {
@@ -447,25 +546,49 @@ func parseParameters(list []string) (map[string]any, error) {
 	return out, nil
 }
 
-// span reads FROM[:TO[:STEP]].
-func span(text string) ([]float64, error) {
-	parts := strings.Split(text, ":")
+// maxConcurrency bounds the requests under way.
+const maxConcurrency = 1 << 16
+
+// bounds reads FROM[:TO[:STEP]], of whole numbers if they are of concurrency. TO may be 0: without end, or as good as.
+func bounds(text string, concurrency bool) (from, to, step float64, err error) {
 	v := []float64{0, 0, 1}
+	parts := strings.Split(text, ":")
 	for i, p := range parts {
 		n, err := strconv.ParseFloat(p, 64)
-		if err != nil || i > 2 || !(n > 0) {
-			return nil, fmt.Errorf("%q is not FROM:TO:STEP of numbers above 0", text)
+		if err != nil || i > 2 || !(n > 0 || n == 0 && i == 1) || concurrency && n != math.Trunc(n) {
+			return 0, 0, 0, fmt.Errorf("%q is not FROM:TO:STEP of numbers above 0", text)
+		}
+		if concurrency && n > maxConcurrency {
+			return 0, 0, 0, fmt.Errorf("%q: at most %d requests can be under way", text, maxConcurrency)
 		}
 		v[i] = n
 	}
-	if len(parts) == 1 {
-		v[1] = v[0]
+	if from, to, step = v[0], v[1], v[2]; len(parts) == 1 {
+		return from, from, step, nil
 	}
-	if (v[1]-v[0])/v[2] > 1000 {
+	if to > 0 {
+		return from, to, step, nil
+	}
+	if to = from + maxSteps*step; concurrency {
+		to = min(to, maxConcurrency)
+	}
+	return from, to, step, nil
+}
+
+// maxSteps bounds what is measured one after the other.
+const maxSteps = 1000
+
+// span lists the loads of a range.
+func span(text string, concurrency bool) ([]float64, error) {
+	from, to, step, err := bounds(text, concurrency)
+	if err != nil {
+		return nil, err
+	}
+	if (to-from)/step > maxSteps {
 		return nil, fmt.Errorf("%q has more than a thousand steps: make them larger", text)
 	}
 	var out []float64
-	for x := v[0]; x <= v[1]+v[2]/1e6; x += v[2] {
+	for x := from; x <= to+step/1e6; x += step {
 		out = append(out, x)
 	}
 	if len(out) == 0 {
@@ -512,6 +635,18 @@ func ParseValues(list []string) (map[string][]float64, error) {
 		}
 	}
 	return out, nil
+}
+
+// writable makes sure that a file can be written, and leaves it as it is.
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("save results: %w", err)
+	}
+	return f.Close()
 }
 
 func save(path string, results []*Result, write func(io.Writer, []*Result) error) (err error) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -107,6 +108,19 @@ func ParseData(text []byte) (*Data, error) {
 // Data is input data in the order in which it is sent.
 type Data struct {
 	streams, expected [][]step
+	folder            bool // a file for each input, for outputs if one likes, and any others
+}
+
+// add appends the requests of another file.
+func (d *Data) add(o *Data) error {
+	if d.folder || o.folder {
+		return errors.New("only one folder can be sent")
+	}
+	if (d.expected == nil) != (o.expected == nil) {
+		return errors.New("validation_data must be in all files or in none")
+	}
+	d.streams, d.expected = append(d.streams, o.streams...), append(d.expected, o.expected...)
+	return nil
 }
 
 // streams reads a list of requests, or of lists of them.
@@ -150,10 +164,7 @@ func readData(path string) (*Data, error) {
 	if info.IsDir() {
 		return readFolder(path)
 	}
-	if info.Size() > maxData {
-		return nil, fmt.Errorf("input data: %s has %d bytes: at most %d are read", path, info.Size(), maxData)
-	}
-	text, err := os.ReadFile(path)
+	text, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("input data: %w", err)
 	}
@@ -164,6 +175,21 @@ func readData(path string) (*Data, error) {
 	return d, nil
 }
 
+// readFile reads a file, which may be a pipe, up to a bound.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxData+1))
+	if err == nil && len(text) > maxData {
+		err = fmt.Errorf("%s has more than %d bytes, which are the most that are read", path, maxData)
+	}
+	return text, err
+}
+
+// readFolder reads a file for each tensor.
 func readFolder(path string) (*Data, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -175,7 +201,7 @@ func readFolder(path string) (*Data, error) {
 		if err != nil || !info.Mode().IsRegular() || info.Size() > maxData {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(path, e.Name()))
+		b, err := readFile(filepath.Join(path, e.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("input data: %w", err)
 		}
@@ -186,13 +212,13 @@ func readFolder(path string) (*Data, error) {
 		}
 		s[e.Name()] = value{content: lines, b64: &raw}
 	}
-	return &Data{streams: [][]step{{s}}}, nil
+	return &Data{streams: [][]step{{s}}, folder: true}, nil
 }
 
 // tensor makes the tensor that v is of an input with these dimensions, of which open ones are -1 unless given says.
 func (v value) tensor(name string, t tensor.DataType, dims, given []int64) (tensor.Tensor, error) {
 	out := tensor.Tensor{Name: name, DataType: t}
-	n := int64(1) // elements
+	var n int64 // elements
 	var err error
 	switch {
 	case t == tensor.Bytes && v.content != nil:
@@ -207,7 +233,10 @@ func (v value) tensor(name string, t tensor.DataType, dims, given []int64) (tens
 			return out, err
 		}
 		if out.Data = b; t == tensor.Bytes {
-			out.Data = tensor.AppendElement(nil, b)
+			// As perf_analyzer has it, the bytes hold the lengths of the strings; else they are one string.
+			if n, err = tensor.CountElements(b); err != nil || n == 0 {
+				out.Data, n = tensor.AppendElement(nil, b), 1
+			}
 		} else if n = int64(len(b) / t.Size()); len(b)%t.Size() != 0 {
 			return out, fmt.Errorf("%d bytes are no number of %s", len(b), t)
 		}
@@ -218,7 +247,7 @@ func (v value) tensor(name string, t tensor.DataType, dims, given []int64) (tens
 	default:
 		all, err := flatten[json.Number](v.content)
 		if err != nil {
-			return out, err
+			return out, fmt.Errorf("these are no numbers: %w", err)
 		}
 		n = int64(len(all))
 		out.Data = make([]byte, int(n)*t.Size())

@@ -117,7 +117,7 @@ func TestT1InputDataThatMakesNoSense(t *testing.T) {
 
 func TestT1AFolderHoldsAFileForEachInput(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"RAW": "\x01\x00\x02\x00", "TEXT": "one\ntwo\n"} {
+	for name, text := range map[string]string{"RAW": "\x01\x00\x02\x00", "TEXT": "one\ntwo\n", "OUT": "\x07", "README": "made by hand"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,10 @@ func TestT1AFolderHoldsAFileForEachInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &model{inputs: []port{{name: "RAW", typ: tensor.Int16, dims: []int64{-1}}, {name: "TEXT", typ: tensor.Bytes, dims: []int64{2}}}}
+	m := &model{
+		inputs:  []port{{name: "RAW", typ: tensor.Int16, dims: []int64{-1}}, {name: "TEXT", typ: tensor.Bytes, dims: []int64{2}}},
+		outputs: []port{{name: "OUT", typ: tensor.Uint8, dims: []int64{1}}, {name: "MORE", typ: tensor.Uint8, dims: []int64{1}}},
+	}
 	if err := m.fill(&Config{Data: d, Batch: 1, Shapes: map[string][]int64{}}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +137,75 @@ func TestT1AFolderHoldsAFileForEachInput(t *testing.T) {
 	if !slices.Equal(tensor.View[int16](in[0].Data), []int16{1, 2}) || string(in[1].Data) != string(tensor.EncodeStrings("one", "two")) {
 		t.Errorf("got %+v", in)
 	}
+	if out := m.streams[0][0].outputs; len(out) != 1 || out[0].Name != "OUT" || !slices.Equal(out[0].Data, []byte{7}) {
+		t.Errorf("what should be answered is %+v", out)
+	}
 	if _, err := readData(filepath.Join(dir, "none")); err == nil {
 		t.Error("a file that is not there was read")
+	}
+}
+
+func TestT1SeveralFilesAreSentOneAfterTheOther(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	one, two := file("one", `{"data": [{"A": [1]}, {"A": [2]}]}`), file("two", `{"data": [{"A": [3]}]}`)
+	c := Command{Model: "m", Input: []string{one, two}}
+	steps, err := c.steps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &model{inputs: []port{{name: "A", typ: tensor.Uint8, dims: []int64{1}}}}
+	if err := m.fill(&steps[0]); err != nil || len(m.streams) != 1 || len(m.streams[0]) != 3 || m.streams[0][2].inputs[0].Data[0] != 3 {
+		t.Errorf("got %+v, %v", m.streams, err)
+	}
+	for want, more := range map[string]string{"in all files or in none": file("three", `{"data": [{"A": [1]}], "validation_data": [{"B": [1]}]}`), "only one folder": dir} {
+		c.Input = []string{one, more}
+		if _, err := c.steps(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+}
+
+func TestT1StringsAsBytes(t *testing.T) {
+	for text, want := range map[string][]string{"AQAAAGECAAAAYmM=": {"a", "bc"}, "/9j/4A==": {"\xff\xd8\xff\xe0"}, "": {""}} {
+		d, err := ParseData([]byte(`{"data": [{"S": {"b64": "` + text + `"}}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &model{inputs: []port{{name: "S", typ: tensor.Bytes, dims: []int64{-1}}}}
+		if err := m.fill(&Config{Data: d, Batch: 1, Shapes: map[string][]int64{}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.streams[0][0].inputs[0].Data; !slices.Equal(got, tensor.EncodeStrings(want...)) {
+			t.Errorf("%s is %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestT1ShapesThatMakeNoSense(t *testing.T) {
+	numbers, words := port{name: "A", typ: tensor.FP32, dims: []int64{-1, 3}}, port{name: "S", typ: tensor.Bytes, dims: []int64{-1}}
+	for _, c := range []struct {
+		in    port
+		shape []int64
+		want  string
+	}{
+		{numbers, nil, "say what the open dimensions are with --shape A:D,D"},
+		{numbers, []int64{3}, "it cannot be [3]"},
+		{numbers, []int64{3, 4}, "it cannot be [3,4]"},
+		{numbers, []int64{1 << 40, 3}, "would be larger than"},
+		{numbers, []int64{1 << 62, 3}, "more elements"},
+		{words, []int64{1 << 30}, "would be larger than"},
+	} {
+		_, err := c.in.made(&Config{Shapes: map[string][]int64{c.in.name: c.shape}, Batch: 2, Random: true, TextLength: 128})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got %v, want it to say %q", c.shape, err, c.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package perf
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
@@ -29,18 +32,24 @@ type load struct {
 
 	behind  atomic.Int64
 	answers atomic.Int64  // of decoupled models
-	nextID  atomic.Uint64 // of sequences
 	turn    atomic.Uint64 // of requests, or of sequences, of the input data
 	sent    atomic.Int64
+	limit   int64        // of those; 0: none
 	working atomic.Int64 // workers that were started
 	seed    atomic.Uint64
+
+	mu     sync.Mutex
+	lastID uint64
+	open   map[uint64]bool // sequences under way, by correlation id
 }
 
 func newLoad(ctx context.Context, cfg *Config, c *connections, m *model) (*load, error) {
-	l := &load{cfg: cfg, model: m, client: c.grpc, http: c.http}
-	l.nextID.Store(rand.Uint64() >> 1)
+	l := &load{cfg: cfg, model: m, client: c.grpc, http: c.http, lastID: rand.Uint64() >> 1, open: make(map[uint64]bool)}
 	if cfg.FirstID > 0 {
-		l.nextID.Store(cfg.FirstID - 1)
+		l.lastID = cfg.FirstID - 1
+	}
+	if ids := cfg.LastID - cfg.FirstID + 1; m.sequence && cfg.LastID > 0 && ids < uint64(l.workers()) {
+		return nil, fmt.Errorf("measure model %q: %d correlation ids are not enough for %d sequences at once", cfg.Model, ids, l.workers())
 	}
 	if cfg.SharedMemory {
 		var err error
@@ -122,19 +131,50 @@ func (l *load) workers() int {
 	return max(l.cfg.Concurrency, l.cfg.GrowTo)
 }
 
+// begin keeps the load up until limit requests were sent, if it is above 0, or stop is called, which waits for the last
+// worker; the samples then end.
+func (l *load) begin(ctx context.Context, limit int) (samples <-chan sample, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	l.limit = int64(limit)
+	l.sent.Store(0)
+	l.working.Store(0)
+	out := make(chan sample, 1024) // workers should not wait for the sums
+	go func() {
+		l.run(ctx, out)
+		close(out)
+	}()
+	return out, func() {
+		cancel()
+		for range out {
+			continue
+		}
+	}
+}
+
+// finishing is how long the requests of sequences that are under way when the load ends may take.
+const finishing = 5 * time.Second
+
 // run keeps the load up until ctx ends or everything was sent.
 func (l *load) run(ctx context.Context, samples chan<- sample) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	var due chan time.Time // when requests of a rate should have left; nil: as soon as the last was answered
+	calls := ctx
+	if l.model.sequence { // these are ended in order, or their slots in the server would stay taken
+		lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(finishing, cancel) })()
+		calls = lasting
+		defer wg.Wait()
+	}
+	var due chan struct{} // when requests of a rate leave; nil: as soon as the last was answered
 	if l.cfg.timed() {
-		due = make(chan time.Time) // a request nobody is free for is late, not queued
+		due = make(chan struct{}) // a request nobody is free for is late, not queued
 		wg.Go(func() { l.clock(ctx, due) })
 	}
 	start := func(n int) {
 		for range n {
 			l.working.Add(1)
-			wg.Go(func() { l.work(ctx, due, samples) })
+			wg.Go(func() { l.work(ctx, calls, due, samples) })
 		}
 	}
 	if l.cfg.GrowTo == 0 {
@@ -160,42 +200,47 @@ func (l *load) run(ctx context.Context, samples chan<- sample) {
 }
 
 // clock tells workers when to send.
-func (l *load) clock(ctx context.Context, due chan<- time.Time) {
+func (l *load) clock(ctx context.Context, due chan<- struct{}) {
 	r := rand.New(rand.NewPCG(3, 4))
 	next := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		if l.over() {
-			return
-		}
-		select {
-		case due <- next:
-		default:
-			l.behind.Add(1)
-		}
 		if list := l.cfg.Intervals; len(list) > 0 {
 			next = next.Add(list[n%len(list)])
 		} else {
 			next = next.Add(pause(l.cfg.Rate, l.cfg.Poisson, r))
 		}
-		timer.Reset(time.Until(next))
+		sleepUntil(ctx, next)
+		if ctx.Err() != nil || l.limit > 0 && l.sent.Load() >= l.limit {
+			return
+		}
+		select {
+		case due <- struct{}{}:
+		default:
+			l.behind.Add(1)
+		}
 	}
 }
 
-// over tells that nothing more is to be sent.
-func (l *load) over() bool {
-	return l.cfg.Requests > 0 && l.sent.Load() >= int64(l.cfg.Warmup+l.cfg.Requests)
+// sleepUntil wakes up at t, or when ctx ends. The runtime's timers are up to a millisecond late, which is longer than a
+// request takes: they only begin the wait.
+func sleepUntil(ctx context.Context, t time.Time) {
+	const late = 2 * time.Millisecond
+	if d := time.Until(t) - late; d > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(d):
+		}
+	}
+	for d := time.Until(t); d > 0; d = time.Until(t) { // signals cut it short
+		rest := unix.NsecToTimespec(int64(d))
+		_ = unix.Nanosleep(&rest, nil)
+	}
 }
 
-// work sends one request after the other.
-func (l *load) work(ctx context.Context, due <-chan time.Time, samples chan<- sample) {
-	w, err := l.newWorker(ctx)
+// work sends one request after the other until ctx ends; calls bounds them.
+func (l *load) work(ctx, calls context.Context, due <-chan struct{}, samples chan<- sample) {
+	w, err := l.newWorker(calls)
 	if err != nil {
 		select {
 		case samples <- sample{err: err}:
@@ -203,27 +248,25 @@ func (l *load) work(ctx context.Context, due <-chan time.Time, samples chan<- sa
 		}
 		return
 	}
-	defer w.close()
+	defer w.close(calls)
 	for ctx.Err() == nil {
-		begin := time.Now()
 		if due != nil {
 			select {
-			case begin = <-due:
+			case <-due:
 			case <-ctx.Done():
 				return
 			}
 		}
-		if n := l.sent.Add(1); l.cfg.Requests > 0 && n > int64(l.cfg.Warmup+l.cfg.Requests) {
+		if n := l.sent.Add(1); l.limit > 0 && n > l.limit {
 			return
 		}
-		answered, err := w.send(ctx)
+		begin := time.Now()
+		answered, err := w.send(calls)
 		if ctx.Err() != nil {
 			return
 		}
 		s := sample{begin: begin, took: time.Since(begin), err: err, answers: answered}
-		if id, ok := w.req.Sequence.(uint64); ok {
-			s.sequence = id
-		}
+		s.sequence = w.sequence
 		select {
 		case samples <- s:
 		case <-ctx.Done():
@@ -240,9 +283,11 @@ type worker struct {
 	list   []request // of the sequence
 	slot   *v2client.Slot
 	stream *v2client.Stream
-	at     int // in the sequence
-	left   int // requests of the sequence that are to come
 	random *rand.Rand
+
+	sequence uint64 // the correlation id
+	at       int    // in the sequence
+	left     int    // requests of the sequence that are to come
 }
 
 func (l *load) newWorker(ctx context.Context) (*worker, error) {
@@ -271,7 +316,12 @@ func (l *load) newWorker(ctx context.Context) (*worker, error) {
 	return w, nil
 }
 
-func (w *worker) close() {
+// close ends the sequence that is open, and gives back what the worker has.
+func (w *worker) close(ctx context.Context) {
+	if w.left > 0 {
+		w.left = 1
+		_, _ = w.send(ctx) // the server ends it by time otherwise
+	}
 	if w.slot != nil {
 		w.slot.Release()
 	}
@@ -306,10 +356,11 @@ func (w *worker) send(ctx context.Context) (answered []time.Time, err error) {
 		w.put(&list[(w.load.turn.Add(1)-1)%uint64(len(list))])
 	}
 	var resp *v2client.Response
+	var wrong error // what is answered is not what the input data says
 	switch {
 	case w.stream != nil:
 		if err = w.stream.SendRequest(&w.req); err == nil {
-			answered, err = w.receive()
+			answered, wrong, err = w.receive()
 		}
 	case w.load.http != nil:
 		resp, err = w.load.http.Infer(ctx, &w.req)
@@ -320,21 +371,22 @@ func (w *worker) send(ctx context.Context) (answered []time.Time, err error) {
 		if w.load.cfg.Keep {
 			answered = []time.Time{time.Now()}
 		}
-		err = w.check(resp)
+		wrong = w.check(resp)
 		resp.Release()
 	}
-	if err != nil {
-		w.left = 0 // the sequence is of no more use
+	if m.sequence && (err != nil || w.left == 0) {
+		w.left = 0 // one that failed is of no more use
+		w.load.sequenceEnded(w.sequence)
 	}
-	return answered, err
+	return answered, cmp.Or(err, wrong)
 }
 
 // receive reads the answer of a request: the one there is, or all up to the last of a model that gives many.
-func (w *worker) receive() (answered []time.Time, err error) {
+func (w *worker) receive() (answered []time.Time, wrong, err error) {
 	for {
 		resp, err := w.stream.Next()
 		if err != nil {
-			return answered, err
+			return answered, wrong, err
 		}
 		if w.load.model.decoupled && len(resp.Outputs) > 0 {
 			w.load.answers.Add(1)
@@ -342,13 +394,11 @@ func (w *worker) receive() (answered []time.Time, err error) {
 		if w.load.cfg.Keep && len(resp.Outputs) > 0 {
 			answered = append(answered, time.Now())
 		}
-		if len(resp.Outputs) > 0 {
-			if err := w.check(resp); err != nil {
-				return answered, err
-			}
+		if len(resp.Outputs) > 0 && wrong == nil {
+			wrong = w.check(resp)
 		}
 		if resp.Final || !w.load.model.decoupled {
-			return answered, nil
+			return answered, wrong, nil
 		}
 	}
 }
@@ -397,13 +447,10 @@ func (w *worker) step() {
 			spread := int(float64(mean) * l.cfg.SequenceSpread)
 			w.left = max(1, mean-spread+w.random.IntN(2*spread+1))
 		}
-		id := l.nextID.Add(1)
-		if l.cfg.LastID > 0 {
-			id = l.cfg.FirstID + (id-l.cfg.FirstID)%(l.cfg.LastID-l.cfg.FirstID+1)
-		}
-		w.req.Sequence = id
+		w.sequence = l.sequenceBegins()
+		w.req.Sequence = w.sequence
 		if l.model.textID {
-			w.req.Sequence = strconv.FormatUint(id, 10)
+			w.req.Sequence = strconv.FormatUint(w.sequence, 10)
 		}
 	}
 	w.put(&w.list[w.at%len(w.list)])
@@ -412,18 +459,39 @@ func (w *worker) step() {
 	w.req.End = w.left == 0
 }
 
+// sequenceBegins picks a correlation id that no other open sequence has.
+func (l *load) sequenceBegins() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		if l.lastID++; l.cfg.LastID > 0 && l.lastID > l.cfg.LastID {
+			l.lastID = l.cfg.FirstID
+		}
+		if !l.open[l.lastID] {
+			l.open[l.lastID] = true
+			return l.lastID
+		}
+	}
+}
+
+func (l *load) sequenceEnded(id uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, id)
+}
+
 // counters are the sums of a model's statistics.
 type counters struct {
 	requests, queue, input, infer, output, inferences, executions uint64
 }
 
 // statistics are those of each model.
-func statistics(ctx context.Context, c v2client.Describer, models []string) ([]counters, error) {
+func statistics(ctx context.Context, c v2client.Describer, models []called) ([]counters, error) {
 	all := make([]counters, len(models))
-	for i, name := range models {
-		resp, err := c.ModelStatistics(ctx, &inference.ModelStatisticsRequest{Name: name})
+	for i, m := range models {
+		resp, err := c.ModelStatistics(ctx, &inference.ModelStatisticsRequest{Name: m.name, Version: m.version})
 		if err != nil {
-			return nil, fmt.Errorf("read statistics of model %q: %w", name, err)
+			return nil, fmt.Errorf("read statistics of model %q: %w", m.name, said(err))
 		}
 		sum := &all[i]
 		for _, m := range resp.GetModelStats() {

@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
@@ -26,8 +28,11 @@ type model struct {
 	// streams are the requests: those of a sequence follow each other, any others form one stream.
 	streams [][]request
 	given   bool     // the streams' lengths are the user's choice
-	all     []string // the model, and those it calls
+	all     []called // the model, and those it calls
 }
+
+// called is a model, and its version; empty: any.
+type called struct{ name, version string }
 
 // port is one input or output, without its batch dimension.
 type port struct {
@@ -49,16 +54,16 @@ func describe(ctx context.Context, c v2client.Describer, cfg *Config) (*model, e
 	}
 	conf, err := c.ModelConfig(ctx, &inference.ModelConfigRequest{Name: cfg.Model, Version: version})
 	if err != nil {
-		return nil, fmt.Errorf("describe model %q: %w", cfg.Model, err)
+		return nil, fmt.Errorf("describe model %q: %w", cfg.Model, said(err))
 	}
 	meta, err := c.ModelMetadata(ctx, &inference.ModelMetadataRequest{Name: cfg.Model, Version: version})
 	if err != nil {
-		return nil, fmt.Errorf("describe model %q: %w", cfg.Model, err)
+		return nil, fmt.Errorf("describe model %q: %w", cfg.Model, said(err))
 	}
 	mc := conf.GetConfig()
 	m := &model{decoupled: mc.GetModelTransactionPolicy().GetDecoupled(), batched: mc.GetMaxBatchSize() > 0}
 	if m.decoupled && !cfg.Streaming {
-		return nil, fmt.Errorf("measure model %q: it answers a request any number of times, which only a stream can take", cfg.Model)
+		return nil, fmt.Errorf("measure model %q: it answers a request any number of times, which only a stream can take: --streaming", cfg.Model)
 	}
 	for _, in := range mc.GetSequenceBatching().GetControlInput() {
 		for _, k := range in.GetControl() {
@@ -67,23 +72,35 @@ func describe(ctx context.Context, c v2client.Describer, cfg *Config) (*model, e
 			}
 		}
 	}
+	if cfg.Batch > 1 && !m.batched {
+		return nil, fmt.Errorf("measure model %q in batches of %d: it takes none (its max_batch_size is 0)", cfg.Model, cfg.Batch)
+	}
 	if cfg.Batch > 1 && int64(cfg.Batch) > int64(mc.GetMaxBatchSize()) {
 		return nil, fmt.Errorf("measure model %q in batches of %d: it takes %d at most", cfg.Model, cfg.Batch, mc.GetMaxBatchSize())
 	}
-	m.all = []string{cfg.Model}
+	m.all = []called{{cfg.Model, version}}
 	if err := m.follow(ctx, c, mc); err != nil {
 		return nil, err
 	}
-	for _, name := range cfg.Called {
-		if !slices.Contains(m.all, name) {
-			m.all = append(m.all, name)
-		}
+	for _, text := range cfg.Called {
+		name, version, _ := strings.Cut(text, ":")
+		m.call(called{name, version})
 	}
 	if m.inputs, err = m.ports(meta.GetInputs()); err == nil {
 		m.outputs, err = m.ports(meta.GetOutputs())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("measure model %q: %w", cfg.Model, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Shapes)) {
+		if err := m.knows(name); cfg.strict && err != nil {
+			return nil, fmt.Errorf("--shape: %w", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Values)) {
+		if err := m.knows(name); cfg.strict && err != nil {
+			return nil, fmt.Errorf("--value: %w", err)
+		}
 	}
 	for i := range m.inputs {
 		m.inputs[i].optional = slices.ContainsFunc(mc.GetInput(), func(in *inference.ModelInput) bool { return in.GetOptional() && in.GetName() == m.inputs[i].name })
@@ -114,20 +131,45 @@ func (m *model) ports(list []*inference.ModelMetadataResponse_TensorMetadata) ([
 func (m *model) follow(ctx context.Context, c v2client.Describer, mc *inference.ModelConfig) error {
 	m.sequence = m.sequence || mc.GetSequenceBatching() != nil
 	for _, step := range mc.GetEnsembleScheduling().GetStep() {
-		name := step.GetModelName()
-		if slices.Contains(m.all, name) {
+		part := called{name: step.GetModelName()}
+		if v := step.GetModelVersion(); v > 0 {
+			part.version = strconv.FormatInt(v, 10)
+		}
+		if !m.call(part) {
 			continue
 		}
-		m.all = append(m.all, name)
-		conf, err := c.ModelConfig(ctx, &inference.ModelConfigRequest{Name: name})
+		conf, err := c.ModelConfig(ctx, &inference.ModelConfigRequest{Name: part.name, Version: part.version})
 		if err != nil {
-			return fmt.Errorf("describe model %q: %w", name, err)
+			return fmt.Errorf("describe model %q: %w", part.name, said(err))
 		}
 		if err := m.follow(ctx, c, conf.GetConfig()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// call adds a model that is called, and tells whether it is a new one.
+func (m *model) call(c called) bool {
+	if slices.ContainsFunc(m.all, func(o called) bool {
+		return o.name == c.name && (o.version == c.version || c.version == "" || o.version == "")
+	}) {
+		return false
+	}
+	m.all = append(m.all, c)
+	return true
+}
+
+// knows tells whether the model has an input.
+func (m *model) knows(input string) error {
+	var names []string
+	for _, p := range m.inputs {
+		if p.name == input {
+			return nil
+		}
+		names = append(names, p.name)
+	}
+	return fmt.Errorf("the model has no input %q, only %s", input, strings.Join(names, ", "))
 }
 
 // fill makes the requests.
@@ -153,6 +195,12 @@ func (m *model) fill(cfg *Config) error {
 		for k, s := range steps {
 			r := request{}
 			var err error
+			if cfg.Data.folder {
+				if r.outputs, err = s.those(m.outputs).tensors(m.outputs, nil); err != nil {
+					return fmt.Errorf("input data: %w", err)
+				}
+				s = s.those(m.inputs)
+			}
 			if r.inputs, err = s.tensors(m.inputs, cfg.Shapes); err != nil {
 				return fmt.Errorf("input data: request %d of list %d: %w", k, i, err)
 			}
@@ -221,6 +269,17 @@ func batch(list []request, at, size int) request {
 	return request{inputs: join(func(r request) []tensor.Tensor { return r.inputs }), outputs: join(func(r request) []tensor.Tensor { return r.outputs })}
 }
 
+// those are the values that belong to ports.
+func (s step) those(ports []port) step {
+	out := step{}
+	for _, p := range ports {
+		if v, ok := s[p.name]; ok {
+			out[p.name] = v
+		}
+	}
+	return out
+}
+
 // tensors are those a request of the input data gives, in the order of ports. Only optional inputs may be missing;
 // outputs that are missing may be anything.
 func (s step) tensors(ports []port, shapes map[string][]int64) ([]tensor.Tensor, error) {
@@ -247,22 +306,36 @@ func (s step) tensors(ports []port, shapes map[string][]int64) ([]tensor.Tensor,
 	return out, nil
 }
 
+// maxRequest bounds a tensor of a request, in bytes, as gRPC bounds messages.
+const maxRequest = math.MaxInt32
+
 // made is an input of zeros, of given values or at random.
 func (p port) made(cfg *Config) (tensor.Tensor, error) {
 	t := tensor.Tensor{Name: p.name, DataType: p.typ, Shape: slices.Clone(p.dims)}
 	given := cfg.Shapes[p.name]
-	for i, d := range t.Shape {
-		switch {
-		case d >= 0:
-		case len(given) == len(t.Shape) && given[i] >= 0:
-			t.Shape[i] = given[i]
-		default:
-			return t, fmt.Errorf("input %q has shape %s: say what the open dimensions are", p.name, tensor.FormatShape(p.dims))
-		}
+	if given == nil && slices.Contains(t.Shape, -1) {
+		return t, fmt.Errorf("input %q has shape %s: say what the open dimensions are with --shape %s:D,D", p.name, tensor.FormatShape(p.dims), p.name)
+	}
+	fits := given == nil || slices.EqualFunc(given, t.Shape, func(g, d int64) bool { return g >= 0 && (d < 0 || d == g) })
+	if !fits {
+		return t, fmt.Errorf("input %q has shape %s: it cannot be %s", p.name, tensor.FormatShape(p.dims), tensor.FormatShape(given))
+	}
+	if given != nil {
+		t.Shape = slices.Clone(given)
 	}
 	n, err := tensor.ElementCount(t.Shape)
 	if err != nil {
 		return t, err
+	}
+	each := int64(t.DataType.Size())
+	if t.DataType == tensor.Bytes {
+		each = int64(4 + max(len(cfg.Text), 1))
+		if cfg.Text == "" && cfg.Random {
+			each = int64(4 + cfg.TextLength)
+		}
+	}
+	if n > maxRequest/each/int64(cfg.Batch) {
+		return t, fmt.Errorf("input %q of shape %s in a batch of %d would be larger than %d bytes", p.name, tensor.FormatShape(t.Shape), cfg.Batch, maxRequest)
 	}
 	if t.DataType == tensor.Bytes {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -277,11 +350,7 @@ func (p port) made(cfg *Config) (tensor.Tensor, error) {
 		}
 		return t, nil
 	}
-	size, err := tensor.ByteSize(t.DataType, t.Shape)
-	if err != nil {
-		return t, err
-	}
-	t.Data = make([]byte, size)
+	t.Data = make([]byte, n*each)
 	switch values := cfg.Values[t.Name]; {
 	case len(values) > 0:
 		if err := put(t, values); err != nil {

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/v2client"
@@ -82,7 +84,8 @@ type Config struct {
 
 	// Window is the length of one measurement; 0: 5 s.
 	Window time.Duration
-	// WindowRequests ends a window after so many requests instead of a time.
+	// WindowRequests ends a window after so many requests instead of a time, but not before a second, or the Window if that
+	// is less, is over.
 	WindowRequests int
 	// Requests, when given, sends exactly so many after Warmup others and measures those, in one window.
 	Requests, Warmup int
@@ -97,6 +100,8 @@ type Config struct {
 	Trace map[string][]string
 	// Stability is how much the last three windows may differ, a share; 0: 0.1.
 	Stability float64
+	// strict refuses Shapes and Values of inputs that the model has not.
+	strict bool
 	// MaxWindows ends a measurement that does not settle; 0: 10.
 	MaxWindows int
 	// Progress is told after every window; nil: nobody watches.
@@ -122,7 +127,7 @@ type Latency struct {
 	Chosen time.Duration
 }
 
-// Server is where the time went inside the server, per request, from its statistics.
+// Server is where the time went inside the server, per request, from its statistics in the same windows.
 type Server struct {
 	Queue, ComputeInput, ComputeInfer, ComputeOutput time.Duration
 	Inferences, Executions                           uint64
@@ -159,6 +164,13 @@ type Request struct {
 	Begin    time.Time
 	Sequence uint64
 	Answers  []time.Time
+}
+
+// Outside is the mean time per request that the server's statistics do not tell of: its ways there and back, and what
+// becomes of it in the client and in the server before it waits for the model.
+func (r *Result) Outside() time.Duration {
+	s := r.Server
+	return max(0, r.Latency.Mean-s.Queue-s.ComputeInput-s.ComputeInfer-s.ComputeOutput)
 }
 
 // defaultSequence is the mean length of sequences nobody said anything of.
@@ -294,7 +306,20 @@ func (c *connections) close() {
 	}
 }
 
-// Run measures once.
+// said is what a server said, without gRPC's own words about it.
+func said(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	text := s.Message()
+	if at := strings.LastIndex(text, "desc = "); s.Code() == codes.Unavailable && at >= 0 {
+		text = "the server cannot be reached: " + strings.Trim(text[at+len("desc = "):], `"`)
+	}
+	return errors.New(text)
+}
+
+// Run measures once. A measurement in which every request of a window fails ends with it: Result.Error tells why.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -318,27 +343,19 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	defer l.close(ctx)
-	before, err := statistics(ctx, c.describer(), m.all)
-	if err != nil {
-		return nil, err
-	}
 	gauges, err := watchMetrics(ctx, &cfg)
 	if err != nil {
 		return nil, err
 	}
-	res, err := l.measure(ctx)
+	res, err := l.measure(ctx, func() snapshot {
+		all, err := statistics(ctx, c.describer(), m.all)
+		return snapshot{all, err}
+	})
 	means := gauges()
 	if err != nil {
 		return nil, err
 	}
-	after, err := statistics(ctx, c.describer(), m.all)
-	if err != nil {
-		return nil, err
-	}
-	res.Server, res.Metrics = after[0].since(before[0]), means
-	for i, name := range m.all[1:] {
-		res.Parts = append(res.Parts, Part{name, after[i+1].since(before[i+1])})
-	}
+	res.Metrics = means
 	if res.Rate = cfg.Rate; !cfg.timed() {
 		res.Concurrency = int(l.working.Load())
 	}
@@ -354,38 +371,43 @@ type sample struct {
 	answers  []time.Time
 }
 
+// snapshot is what the server's statistics were at a moment.
+type snapshot struct {
+	all []counters // of the model and of those it calls
+	err error
+}
+
 // measure runs the load, window by window, until it settles.
-func (l *load) measure(ctx context.Context) (*Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	samples := make(chan sample, 1024) // workers should not wait for the sums
-	var wg sync.WaitGroup
-	warm := l.cfg.Warmup
-	wg.Go(func() { l.run(ctx, samples) })
-	go func() { // ends with the workers
-		wg.Wait()
-		close(samples)
-	}()
-	defer func() {
-		cancel()
+func (l *load) measure(ctx context.Context, look func() snapshot) (*Result, error) {
+	if l.cfg.Warmup > 0 {
+		samples, stop := l.begin(ctx, l.cfg.Warmup)
 		for range samples { // until the last worker has ended
 			continue
 		}
-	}()
-	res := new(Result)
-	var windows []Window
-	var kept [][]time.Duration
-	for ; warm > 0; warm-- {
-		select {
-		case <-samples:
-		case <-ctx.Done():
+		if stop(); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
+	first := look()
+	if first.err != nil {
+		return nil, first.err
+	}
+	looks := []*snapshot{&first} // then those at the ends of the last windows; the load goes on meanwhile
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	samples, stop := l.begin(ctx, l.cfg.Requests)
+	defer stop()
+	res := new(Result)
+	var windows []Window
+	var kept [][]time.Duration
 	for res.Windows < l.cfg.MaxWindows {
 		w, times, err := l.window(ctx, samples, res)
 		if err != nil {
 			return nil, err
 		}
+		at := new(snapshot)
+		looking.Go(func() { *at = look() })
+		looks = append(looks, at)
 		res.Windows++
 		if l.cfg.Progress != nil {
 			l.cfg.Progress(w)
@@ -395,17 +417,37 @@ func (l *load) measure(ctx context.Context) (*Result, error) {
 		}
 		windows, kept = append(windows, w), append(kept, times)
 		if n := len(windows); n > 3 {
-			windows, kept = windows[n-3:], kept[n-3:]
+			windows, kept, looks = windows[n-3:], kept[n-3:], looks[1:]
 		}
 		if len(windows) == 3 && l.cfg.stable(windows) {
 			res.Stable = true
 			break
 		}
-	}
-	if l.cfg.Requests > 0 {
-		res.Stable = true // there is one window, of what was asked for
+		if w.Requests == 0 && w.Errors > 0 {
+			break
+		}
 	}
 	res.Window = l.cfg.sum(windows, kept)
+	if l.cfg.Requests > 0 {
+		res.Stable = res.Requests > 0 // there is one window, of what was asked for
+	}
+	if res.Requests == 0 && res.Errors == 0 {
+		return nil, fmt.Errorf("measure model %q: no request was answered within %d windows of %v: it needs longer ones", l.cfg.Model, res.Windows, l.cfg.Window)
+	}
+	looking.Wait()
+	before, after := looks[0], looks[len(looks)-1]
+	switch {
+	case after.err != nil && res.Error != "":
+		return nil, fmt.Errorf("measure model %q: %d requests failed, the first: %s", l.cfg.Model, res.Errors, res.Error)
+	case after.err != nil:
+		return nil, after.err
+	case before.err != nil:
+		return nil, before.err
+	}
+	res.Server = after.all[0].since(before.all[0])
+	for i, m := range l.model.all[1:] {
+		res.Parts = append(res.Parts, Part{m.name, after.all[i+1].since(before.all[i+1])})
+	}
 	return res, nil
 }
 
@@ -422,6 +464,10 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 		defer timer.Stop()
 		end = timer.C
 	}
+	least := time.Duration(0)
+	if l.cfg.Requests == 0 && l.cfg.WindowRequests > 0 {
+		least = min(time.Second, l.cfg.Window)
+	}
 	for over := false; !over; {
 		select {
 		case <-ctx.Done():
@@ -434,7 +480,7 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 			if s.err != nil {
 				w.Errors++
 				if res.Error == "" {
-					res.Error = s.err.Error()
+					res.Error = said(s.err).Error()
 				}
 			} else {
 				times = append(times, s.took)
@@ -442,7 +488,7 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 			if l.cfg.Keep && !s.begin.IsZero() {
 				res.Sent = append(res.Sent, Request{Begin: s.begin, Sequence: s.sequence, Answers: s.answers})
 			}
-			over = count > 0 && len(times)+w.Errors >= count
+			over = count > 0 && len(times)+w.Errors >= count && time.Since(begin) >= least
 		case <-end:
 			over = true
 		}

@@ -1,10 +1,12 @@
 package perf
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -18,7 +20,7 @@ func millis(d time.Duration) string {
 func columns() []string {
 	return []string{
 		"concurrency", "rate", "inferences/s", "p50 ms", "p90 ms", "p95 ms", "p99 ms", "mean ms",
-		"queue ms", "input ms", "infer ms", "output ms", "requests", "answers", "errors", "late", "stable",
+		"outside ms", "queue ms", "input ms", "infer ms", "output ms", "requests", "answers", "errors", "late", "stable",
 	}
 }
 
@@ -27,7 +29,7 @@ func (r *Result) row() []string {
 	return []string{
 		strconv.Itoa(r.Concurrency), strconv.FormatFloat(r.Rate, 'f', -1, 64), strconv.FormatFloat(r.Throughput, 'f', 1, 64),
 		millis(l.P50), millis(l.P90), millis(l.P95), millis(l.P99), millis(l.Mean),
-		millis(s.Queue), millis(s.ComputeInput), millis(s.ComputeInfer), millis(s.ComputeOutput),
+		millis(r.Outside()), millis(s.Queue), millis(s.ComputeInput), millis(s.ComputeInfer), millis(s.ComputeOutput),
 		strconv.Itoa(r.Requests), strconv.Itoa(max(r.Answers, r.Requests)), strconv.Itoa(r.Errors), strconv.Itoa(r.Behind), strconv.FormatBool(r.Stable),
 	}
 }
@@ -56,6 +58,45 @@ func WriteCSV(w io.Writer, results []*Result) error {
 	}
 	for _, r := range results {
 		if err := c.Write(r.row()); err != nil {
+			return err
+		}
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// WriteReport prints results in the form of perf_analyzer's report: times are microseconds, what is spent in the client is
+// counted as network, and the slowest come first. Verbose adds its columns of means.
+func WriteReport(w io.Writer, results []*Result, verbose bool) error {
+	head := []string{
+		"Concurrency", "Inferences/Second", "Client Send", "Network+Server Send/Recv", "Server Queue", "Server Compute Input", "Server Compute Infer",
+		"Server Compute Output", "Client Recv", "p50 latency", "p90 latency", "p95 latency", "p99 latency",
+	}
+	if len(results) > 0 && results[0].Concurrency == 0 {
+		head[0] = "Request Rate"
+	}
+	if verbose {
+		head = append(head, "Avg latency", "request/response", "response wait")
+	}
+	c := csv.NewWriter(w)
+	if err := c.Write(head); err != nil {
+		return err
+	}
+	micros := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+	for _, r := range slices.SortedFunc(slices.Values(results), func(a, b *Result) int { return cmp.Compare(a.Throughput, b.Throughput) }) {
+		l, s := r.Latency, r.Server
+		load := strconv.Itoa(r.Concurrency)
+		if r.Concurrency == 0 {
+			load = strconv.FormatFloat(r.Rate, 'f', -1, 64)
+		}
+		row := []string{
+			load, strconv.FormatFloat(r.Throughput, 'f', 3, 64), "0", micros(r.Outside()), micros(s.Queue), micros(s.ComputeInput), micros(s.ComputeInfer),
+			micros(s.ComputeOutput), "0", micros(l.P50), micros(l.P90), micros(l.P95), micros(l.P99),
+		}
+		if verbose {
+			row = append(row, micros(l.Mean), "0", micros(l.Mean))
+		}
+		if err := c.Write(row); err != nil {
 			return err
 		}
 	}

@@ -74,14 +74,14 @@ func TestT1PerfMeasuresEveryWayOfSending(t *testing.T) {
 			if c.cfg.Model == "many" && (res.Answers < 2*res.Requests || res.Answers > 4*res.Requests+20) {
 				t.Errorf("%d answers to %d requests for three each", res.Answers, res.Requests)
 			}
-			// The server counted at least what the client saw of its last windows.
-			if batch := uint64(max(c.cfg.Batch, 1)); res.Server.Inferences < uint64(res.Requests)*batch || res.Server.Executions == 0 {
+			// The server tells of the same windows; where they hold a number of requests, of exactly those.
+			if want := uint64(res.Requests); res.Server.Executions == 0 || res.Server.Inferences < res.Server.Executions || (c.cfg.Requests > 0 && res.Server.Inferences != want) {
 				t.Errorf("the server says %+v of %d requests", res.Server, res.Requests)
 			}
 			if n := max(c.cfg.Requests, 5*c.cfg.GrowEvery); n > 0 && (res.Requests != n || len(res.Sent) != n || len(res.Sent[0].Answers) != 1) {
 				t.Errorf("measured %d of %d requests, kept %d", res.Requests, n, len(res.Sent))
 			}
-			if c.name == "steps of an ensemble" && (len(res.Parts) != 2 || res.Parts[1].Model != "plain2" || res.Parts[1].Inferences < uint64(res.Requests)) {
+			if c.name == "steps of an ensemble" && (len(res.Parts) != 2 || res.Parts[1].Model != "plain2" || res.Parts[1].Inferences == 0) {
 				t.Errorf("its parts are %+v", res.Parts)
 			}
 			if c.cfg.Metrics != "" && res.Metrics["process_resident_memory_bytes"] < 1<<20 {
@@ -178,6 +178,98 @@ func TestT1PerfTellsOfWrongAnswers(t *testing.T) {
 	res, err := perf.Run(t.Context(), perf.Config{Model: "plain", GRPC: r.at("gRPC"), Data: d, Requests: 3})
 	if err != nil || res.Errors != 3 || res.Error != `output "OUTPUT0" is not what validation_data has` {
 		t.Errorf("got %+v, %v", res, err)
+	}
+}
+
+func TestT1PerfEndsItsSequencesAndKeepsTheirIDsApart(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	for _, streaming := range []bool{true, false} {
+		cfg := perf.Config{Model: "sum", GRPC: r.at("gRPC"), Concurrency: 3, FirstID: 5, LastID: 8, SequenceLength: 4, SequenceSpread: 0.5, Streaming: streaming, Requests: 201}
+		res, err := perf.Run(t.Context(), cfg)
+		if err != nil || res.Errors > 0 || res.Requests != 201 {
+			t.Errorf("got %+v, %v", res, err)
+		}
+		if _, body := fetch(t, "GET", "http://"+r.at("HTTP")+"/v2/sequences", ""); strings.Contains(body, `"sum"`) {
+			t.Errorf("sequences were left open: %s", body)
+		}
+	}
+	cfg := perf.Config{Model: "sum", GRPC: r.at("gRPC"), Concurrency: 3, FirstID: 5, LastID: 6}
+	if _, err := perf.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "2 correlation ids are not enough for 3 sequences at once") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestT1PerfGoesOnAfterAWrongAnswerOfSeveral(t *testing.T) {
+	models := testModels()
+	models["many/1/keep"], models["many/config.pbtxt"] = "", manyModel
+	r := start(t, "--model-repository", repository(t, models))
+	d, err := perf.ParseData([]byte(`{"data": [{"IN": [1, 2], "DELAY": [0, 0], "WAIT": [0]}], "validation_data": [{"OUT": [1], "IDX": [0]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The second of two answers is wrong every time; a client that lost count would see wrong first ones too.
+	res, err := perf.Run(t.Context(), perf.Config{Model: "many", GRPC: r.at("gRPC"), Streaming: true, Data: d, Requests: 20})
+	if err != nil || res.Errors != 20 || res.Answers != 40 {
+		t.Errorf("got %+v, %v", res, err)
+	}
+}
+
+func TestT1PerfKeepsWhatItMeasuredOfAServerThatEnds(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	dir := t.TempDir()
+	c := perf.Command{
+		Model: "plain", URL: r.at("gRPC"), Concurrency: "1:5", Shape: []string{"INPUT0:4"}, Interval: perf.Time(20 * time.Millisecond), Trials: 1,
+		Report: filepath.Join(dir, "x.csv"), Export: filepath.Join(dir, "x.json"),
+	}
+	steps := 0
+	out := writer(func(p []byte) (int, error) {
+		if bytes.Contains(p, []byte(", concurrency ")) {
+			if steps++; steps == 2 {
+				r.stop()
+				r.done <- <-r.done
+			}
+		}
+		return len(p), nil
+	})
+	if err := c.Run(t.Context(), out); err == nil || !strings.Contains(err.Error(), "the server cannot be reached") {
+		t.Errorf("got %v", err)
+	}
+	text, err := os.ReadFile(c.Report)
+	if err != nil || bytes.Count(text, []byte("\n")) != 3 || !bytes.HasPrefix(text, []byte("Concurrency,Inferences/Second,")) {
+		t.Errorf("the report holds %s, %v", text, err)
+	}
+	if text, err = os.ReadFile(c.Export); err != nil || bytes.Count(text, []byte(`"experiment":`)) != 2 {
+		t.Errorf("the export holds %.300s, %v", text, err)
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+func TestT1PerfSaysThatRequestsFail(t *testing.T) {
+	models := testModels()
+	models["late/1/keep"], models["late/config.pbtxt"] = "", identityModel+`parameters { key: "execute_delay_ms" value { string_value: "300" } }`
+	r := start(t, "--model-repository", repository(t, models))
+	var out bytes.Buffer
+	// Every request fails: it ends with the first window.
+	c := perf.Command{Model: "sum", URL: r.at("gRPC"), Batch: 2, Concurrency: "1:3", Interval: perf.Time(100 * time.Millisecond), Trials: 1000}
+	if err := c.Run(t.Context(), &out); err == nil || !strings.Contains(err.Error(), "requests failed, the first: inference request to model 'sum' must specify batch-size 1") {
+		t.Errorf("got %v\n%s", err, &out)
+	}
+	if strings.Contains(out.String(), "concurrency 2") {
+		t.Errorf("it went on:\n%s", &out)
+	}
+	for want, c := range map[string]perf.Command{
+		"no request was answered within 3 windows of 1ms": {Model: "late", Shape: []string{"INPUT0:4"}, Interval: perf.Time(time.Millisecond), Trials: 3},
+		`the model has no input "X", only INPUT0`:         {Model: "late", Shape: []string{"INPUT0:4", "X:1"}},
+		`--value: the model has no input "Y"`:             {Model: "late", Shape: []string{"INPUT0:4"}, Value: []string{"Y:1"}},
+		"Request for unknown model: 'none' is not found":  {Model: "none"},
+	} {
+		c.URL = r.at("gRPC")
+		if err := c.Run(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
 	}
 }
 
