@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vedette/vedette/api/inference"
@@ -34,7 +35,7 @@ type Config struct {
 	Instances   []int           // loaded copies of the model
 	Threads     []int           // of ONNX Runtime within one execution
 	MaxBatches  []int           // the largest batch the server makes
-	Delays      []time.Duration // that a request may wait for a batch
+	Delays      []time.Duration // that a request may wait for a batch; below 0: as it is
 	Concurrency []int           // requests under way, for each model asked; empty: 1, 4 and 16
 	Batches     []int           // the batch dimension of each request; empty: 1
 
@@ -44,7 +45,9 @@ type Config struct {
 	MaxMemory  int64
 
 	// Checkpoint is the file that keeps what was measured, so that a run that was cut off goes on where it was; empty: none.
+	// What failed is tried again. Sent says in any words what the Load sends: what was measured counts for the same words.
 	Checkpoint string
+	Sent       string
 	// Progress is told every point, measured or remembered, and how many there will be as far as is known; nil: nobody watches.
 	Progress func(done, total int, p *Point)
 }
@@ -71,7 +74,7 @@ type Point struct {
 	Errors int
 	// Error is the first of them.
 	Error string
-	// Fault is why the server did not take the settings; empty: it did.
+	// Fault is why there is no measurement: the server did not take the settings, or nothing could be asked; empty: there is.
 	Fault string
 }
 
@@ -85,6 +88,8 @@ type Report struct {
 	Best *Point
 	// Configs are the configurations of the models that were varied, with the best point's settings.
 	Configs []*inference.ModelConfig
+
+	limits *Config
 }
 
 // Run measures everything and leaves the models as they are on disk. One model is tried in every combination. Several
@@ -98,16 +103,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	s := &sweep{cfg: &cfg, client: client}
+	s := &sweep{cfg: &cfg, client: client, streams: make(map[string]bool)}
 	for _, model := range cfg.Models {
-		if err := load(ctx, client, model, nil); err != nil {
-			return nil, fmt.Errorf("load model %q (the server must run with --model-control-mode=explicit): %w", model, err)
-		}
 		if err := s.subject(ctx, model); err != nil {
 			return nil, err
 		}
 	}
-	if s.kept, err = restore(cfg.Checkpoint, cfg.Models, s.subjects); err != nil {
+	if s.kept, err = restore(&cfg, s.subjects); err != nil {
 		return nil, err
 	}
 	err = s.run(ctx)
@@ -129,8 +131,10 @@ func load(ctx context.Context, c *v2client.Client, model string, conf *inference
 			"config": {ParameterChoice: &inference.ModelRepositoryParameter_StringParam{StringParam: string(modelconfig.AppendJSON(nil, conf))}},
 		}
 	}
-	_, err := c.RepositoryModelLoad(ctx, req)
-	return err
+	if _, err := c.RepositoryModelLoad(ctx, req); err != nil {
+		return errors.New(status.Convert(err).Message())
+	}
+	return nil
 }
 
 // sweep is a run over all points.
@@ -138,19 +142,25 @@ type sweep struct {
 	cfg      *Config
 	client   *v2client.Client
 	subjects []*inference.ModelConfig // the models that are varied, as they are
+	streams  map[string]bool          // the models that only a stream can ask
 	loaded   []Settings               // what each of them is loaded with
 	kept     *checkpoint
 	points   []*Point
 	best     *Point
 }
 
-// subject adds what is varied for a model: itself, or the models of its steps.
+// subject adds what is varied for a model: itself, or the models of its steps. They are loaded as they are on disk: a run
+// that was killed may have left them otherwise.
 func (s *sweep) subject(ctx context.Context, model string) error {
+	if err := load(ctx, s.client, model, nil); err != nil {
+		return fmt.Errorf("load model %q (the server must run with --model-control-mode=explicit): %w", model, err)
+	}
 	resp, err := s.client.ModelConfig(ctx, &inference.ModelConfigRequest{Name: model})
 	if err != nil {
-		return fmt.Errorf("describe model %q: %w", model, err)
+		return fmt.Errorf("describe model %q: %s", model, status.Convert(err).Message())
 	}
 	c := resp.GetConfig()
+	s.streams[model] = c.GetModelTransactionPolicy().GetDecoupled()
 	for _, step := range c.GetEnsembleScheduling().GetStep() {
 		if err := s.subject(ctx, step.GetModelName()); err != nil {
 			return err
@@ -212,6 +222,9 @@ func (s *sweep) run(ctx context.Context) error {
 		start[i], lists[i] = asItIs(c), s.settings(c)
 		left += len(lists[i])
 	}
+	if len(s.subjects) == 1 && !slices.Contains(lists[0], start[0]) { // what all others are compared with
+		lists[0], left = slices.Insert(lists[0], 0, start[0]), left+1
+	}
 	if len(s.subjects) == 1 {
 		for k, set := range lists[0] {
 			if err := s.try(ctx, []Settings{set}, left-k-1); err != nil {
@@ -268,8 +281,8 @@ func (s *sweep) try(ctx context.Context, set []Settings, left int) error {
 		} else {
 			for i := 0; i < len(set) && !ready && fault == ""; i++ {
 				if err := s.put(ctx, i, set[i]); err != nil {
-					if ctx.Err() != nil {
-						return context.Cause(ctx)
+					if err := s.lost(ctx, err); err != nil {
+						return err
 					}
 					fault = err.Error()
 				}
@@ -277,7 +290,11 @@ func (s *sweep) try(ctx context.Context, set []Settings, left int) error {
 			ready = fault == ""
 			if p.Fault = fault; fault == "" {
 				if err := s.measure(ctx, p); err != nil {
-					return err
+					if err := s.lost(ctx, err); err != nil {
+						return err
+					}
+					p.Fault, ready = err.Error(), false
+					clear(s.loaded) // a server that was started anew has nothing
 				}
 			}
 			if err := s.kept.add(p); err != nil {
@@ -291,6 +308,17 @@ func (s *sweep) try(ctx context.Context, set []Settings, left int) error {
 		if s.cfg.Progress != nil {
 			s.cfg.Progress(len(s.points), total, p)
 		}
+	}
+	return nil
+}
+
+// lost tells whether an error means that nothing more can be measured: the run was ended, or the server is gone.
+func (s *sweep) lost(ctx context.Context, because error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if _, err := s.client.ServerLive(ctx, &inference.ServerLiveRequest{}); err != nil {
+		return fmt.Errorf("the server is gone: %w", because)
 	}
 	return nil
 }
@@ -325,7 +353,7 @@ func with(original *inference.ModelConfig, set Settings) *inference.ModelConfig 
 		}
 		c.Parameters["intra_op_thread_count"] = &inference.ModelParameter{StringValue: strconv.Itoa(set.Threads)}
 	}
-	if set.MaxBatch > 0 {
+	if set.MaxBatch > 0 && c.GetMaxBatchSize() > 0 { // a model without batches would get another shape with them
 		c.MaxBatchSize = int32(set.MaxBatch)
 		if d := c.GetDynamicBatching(); d != nil {
 			d.PreferredBatchSize = nil // those of another size
@@ -347,7 +375,7 @@ func (s *sweep) measure(ctx context.Context, p *Point) error {
 	for i, model := range s.cfg.Models {
 		g.Go(func() error {
 			l := s.cfg.Load
-			l.Model, l.Concurrency, l.Batch = model, p.Concurrency, p.Batch
+			l.Model, l.Concurrency, l.Batch, l.Streaming = model, p.Concurrency, p.Batch, s.streams[model]
 			if len(s.cfg.Models) > 1 {
 				l.Stability = 1e-9 // all for the same time, so that none is measured alone
 			}
@@ -411,7 +439,7 @@ func (c *Config) within(p *Point) bool {
 }
 
 func (s *sweep) report() *Report {
-	r := &Report{Models: s.cfg.Models, Points: s.points, Best: s.best}
+	r := &Report{Models: s.cfg.Models, Points: s.points, Best: s.best, limits: s.cfg}
 	if r.Best != nil {
 		for i, set := range r.Best.Settings {
 			r.Configs = append(r.Configs, with(s.subjects[i], set))

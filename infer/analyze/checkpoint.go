@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,13 +19,15 @@ type checkpoint struct {
 	path string
 
 	Models  []string          `json:"models"`
+	Sent    string            `json:"sent,omitempty"`
 	Configs []json.RawMessage `json:"configs"` // as they are on disk: points are of no use for others
 	Points  []*Point          `json:"points"`
 }
 
 // restore opens a checkpoint, or begins it.
-func restore(path string, models []string, subjects []*inference.ModelConfig) (*checkpoint, error) {
-	c := &checkpoint{path: path, Models: models}
+func restore(cfg *Config, subjects []*inference.ModelConfig) (*checkpoint, error) {
+	path := cfg.Checkpoint
+	c := &checkpoint{path: path, Models: cfg.Models, Sent: cfg.Sent}
 	for _, s := range subjects {
 		c.Configs = append(c.Configs, modelconfig.AppendJSON(nil, s))
 	}
@@ -46,6 +49,12 @@ func restore(path string, models []string, subjects []*inference.ModelConfig) (*
 	if !slices.Equal(old.Models, c.Models) || !slices.EqualFunc(old.Configs, c.Configs, same) {
 		return nil, fmt.Errorf("checkpoint %s is of %s with another configuration: remove it, or name another file", path, strings.Join(old.Models, ", "))
 	}
+	if old.Sent != c.Sent {
+		return nil, fmt.Errorf("checkpoint %s is of other requests (%s): remove it, or name another file", path, cmp.Or(old.Sent, "zeros"))
+	}
+	if cfg.Memory != nil { // what was measured without it tells nothing of limits to it
+		old.Points = slices.DeleteFunc(old.Points, func(p *Point) bool { return p.Memory == 0 })
+	}
 	return old, nil
 }
 
@@ -59,11 +68,12 @@ func (c *checkpoint) find(p *Point) *Point {
 	return nil
 }
 
+// add keeps a point, unless it failed: whatever the reason was may be gone the next time.
 func (c *checkpoint) add(p *Point) error {
-	c.Points = append(c.Points, p)
-	if c.path == "" {
+	if c.path == "" || p.Fault != "" || p.Errors > 0 {
 		return nil
 	}
+	c.Points = append(c.Points, p)
 	text, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)

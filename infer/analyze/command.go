@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,10 +28,12 @@ type Command struct {
 	Shape   []string `placeholder:"NAME:D,D" sep:"none" help:"Dimensions of an input that the model leaves open; may be given several times."`
 	Value   []string `placeholder:"NAME:V,V" sep:"none" help:"What an input is filled with, over and over, instead of zeros; may be given several times."`
 
-	Instances   []int           `placeholder:"N,N" help:"Numbers of instances to try."`
-	Threads     []int           `placeholder:"N,N" help:"Numbers of threads of ONNX Runtime to try."`
-	MaxBatches  []int           `name:"max-batch-sizes" placeholder:"N,N" help:"Largest batches of the server to try."`
-	Delays      []time.Duration `placeholder:"1ms,5ms" help:"Delays to try that requests may wait for a batch."`
+	Input []string `name:"input-data" placeholder:"zero|random|FILE|DIR" sep:"none" help:"What one model is sent, as with perf."`
+
+	Instances   []int           `placeholder:"N,N" help:"Numbers of instances to try; 1, 2 and 4 if nothing is said of any setting."`
+	Threads     []int           `placeholder:"N,N" help:"Numbers of threads of ONNX Runtime to try; likewise 1 and 2."`
+	MaxBatches  []int           `name:"max-batch-sizes" placeholder:"N,N" help:"Largest batches of the server to try, for models that have any."`
+	Delays      []time.Duration `placeholder:"1ms,5ms" help:"Delays to try that requests may wait for a batch; likewise as it is and 0."`
 	Concurrency []int           `default:"1,4,16" placeholder:"N,N" help:"Requests under way (${default})."`
 	Batches     []int           `name:"batch-sizes" default:"1" placeholder:"N,N" help:"Batch dimensions of requests (${default})."`
 
@@ -81,6 +84,9 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	if err := os.WriteFile(written[0], html.Bytes(), 0o640); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
+	if i := slices.IndexFunc(report.Points, func(p *Point) bool { return p.Fault == "" }); i < 0 && len(report.Points) > 0 {
+		return fmt.Errorf("nothing could be measured: %s", report.Points[0].Fault)
+	}
 	if report.Best == nil {
 		return fmt.Errorf("no configuration that was tried keeps to the limits: %s tells how far off they are", written[0])
 	}
@@ -104,6 +110,9 @@ func (c *Command) Run(ctx context.Context, w io.Writer) error {
 	return err
 }
 
+// maxCount bounds numbers of instances, requests and the like.
+const maxCount = 1 << 16
+
 func (c *Command) config(w io.Writer) (Config, error) {
 	shapes, err := perf.ParseShapes(c.Shape)
 	if err != nil {
@@ -119,12 +128,30 @@ func (c *Command) config(w io.Writer) (Config, error) {
 	if len(c.Roots) > 0 && c.Metrics != "" {
 		return Config{}, errors.New("--metrics is for a server that runs already, --model-repository for one of its own")
 	}
+	for i, model := range c.Models {
+		if slices.Contains(c.Models[:i], model) {
+			return Config{}, fmt.Errorf("--model %s is given twice", model)
+		}
+	}
+	if len(c.Input) > 0 && len(c.Models) > 1 {
+		return Config{}, errors.New("--input-data is for one model")
+	}
+	if !(c.Latency >= 0) || c.Memory < 0 || c.Trials < 0 || c.Interval < 0 {
+		return Config{}, errors.New("--latency-budget, --memory-budget, --max-trials and --measurement-interval cannot be below 0")
+	}
 	cfg := Config{
 		Models: c.Models, Load: perf.Config{GRPC: c.URL, Shapes: shapes, Values: values, Window: c.Interval, MaxWindows: c.Trials},
 		Instances: c.Instances, Threads: c.Threads, MaxBatches: c.MaxBatches, Delays: c.Delays,
 		Concurrency: c.Concurrency, Batches: c.Batches, MaxLatency: time.Duration(c.Latency * float64(time.Millisecond)), MaxMemory: c.Memory << 20,
 		Checkpoint: c.Checkpoint,
 	}
+	if len(c.Instances)+len(c.Threads)+len(c.MaxBatches)+len(c.Delays) == 0 {
+		cfg.Instances, cfg.Threads, cfg.Delays = []int{1, 2, 4}, []int{1, 2}, []time.Duration{-1, 0}
+	}
+	if err := cfg.Load.Send(c.Input); err != nil {
+		return Config{}, err
+	}
+	cfg.Sent = strings.Join(slices.Concat(c.Input, c.Shape, c.Value), " ")
 	if c.Metrics != "" {
 		cfg.Memory = func(ctx context.Context) (int64, error) { return metricsMemory(ctx, c.Metrics) }
 	}
@@ -133,9 +160,14 @@ func (c *Command) config(w io.Writer) (Config, error) {
 	}
 	for name, list := range map[string][]int{"instances": c.Instances, "threads": c.Threads, "max-batch-sizes": c.MaxBatches, "concurrency": c.Concurrency, "batch-sizes": c.Batches} {
 		for _, n := range list {
-			if n < 1 {
-				return Config{}, fmt.Errorf("--%s: %d is not at least 1", name, n)
+			if n < 1 || n > maxCount {
+				return Config{}, fmt.Errorf("--%s: %d is not at least 1 and at most %d", name, n, maxCount)
 			}
+		}
+	}
+	for _, d := range c.Delays {
+		if d < 0 {
+			return Config{}, fmt.Errorf("--delays: %v is below 0", d)
 		}
 	}
 	const bar = 20

@@ -379,22 +379,8 @@ func (c *Command) base() (Config, error) {
 	if c.Folder != "" {
 		from = append(from, c.Folder)
 	}
-	for _, from := range from {
-		switch from {
-		case "zero":
-		case "random":
-			cfg.Random = true
-		default:
-			data, err := readData(from)
-			if err != nil {
-				return cfg, err
-			}
-			if cfg.Data == nil {
-				cfg.Data = data
-			} else if err := cfg.Data.add(data); err != nil {
-				return cfg, fmt.Errorf("--input-data %s: %w", from, err)
-			}
-		}
+	if err := cfg.Send(from); err != nil {
+		return cfg, err
 	}
 	if cfg.Shapes, err = ParseShapes(c.Shape); err != nil {
 		return cfg, err
@@ -410,6 +396,28 @@ func (c *Command) base() (Config, error) {
 	}
 	cfg.Client, err = c.client()
 	return cfg, err
+}
+
+// Send has the measurement send what --input-data names: zero, random, files of requests or a folder.
+func (c *Config) Send(inputs []string) error {
+	for _, from := range inputs {
+		switch from {
+		case "zero":
+		case "random":
+			c.Random = true
+		default:
+			data, err := readData(from)
+			if err != nil {
+				return err
+			}
+			if c.Data == nil {
+				c.Data = data
+			} else if err := c.Data.add(data); err != nil {
+				return fmt.Errorf("--input-data %s: %w", from, err)
+			}
+		}
+	}
+	return nil
 }
 
 // trace is what is asked of the server's tracing.

@@ -135,6 +135,90 @@ func TestT2AnalyzeVariesSeveralModelsAndTheStepsOfAnEnsembleOnAServerOfItsOwn(t 
 	}
 }
 
+func TestT2AnalyzeTakesEveryKindOfModel(t *testing.T) {
+	models := testModels()
+	models["many/1/keep"], models["many/config.pbtxt"] = "", manyModel
+	models["whole/1/keep"], models["whole/config.pbtxt"] = "", strings.Replace(strings.Replace(identityModel, "max_batch_size: 8", "", 1), "-1", "2", 2)
+	r := start(t, "--model-repository", repository(t, models), "--model-control-mode=explicit")
+	for _, c := range []struct {
+		name    string
+		command analyze.Command
+		tried   int
+	}{
+		{"decoupled", analyze.Command{Models: []string{"many"}, Shape: []string{"IN:2", "DELAY:2"}, Instances: []int{1}}, 1},
+		{"without batches, which stays so", analyze.Command{Models: []string{"whole"}, MaxBatches: []int{1, 8}}, 1},
+		{"nothing is said", analyze.Command{Models: []string{"sum"}}, 3}, // delays do not concern it, nor do threads
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.command.URL, c.command.Out, c.command.Interval, c.command.Trials, c.command.Concurrency = r.at("gRPC"), t.TempDir(), 10*time.Millisecond, 1, []int{2}
+			var out bytes.Buffer
+			if err := c.command.Run(t.Context(), &out); err != nil || strings.Count(out.String(), "under way: ") != c.tried+1 || strings.Contains(out.String(), "errors") {
+				t.Errorf("%v\n%s", err, &out)
+			}
+			text, err := os.ReadFile(filepath.Join(c.command.Out, "config.pbtxt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if conf, err := modelconfig.Parse(text); err != nil || (conf.GetMaxBatchSize() == 0) != (c.command.Models[0] != "sum") {
+				t.Errorf("%v in\n%s", err, text)
+			}
+		})
+	}
+}
+
+func TestT2AnalyzeBeginsWithModelsAsTheyAreOnDisk(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()), "--model-control-mode=explicit", "--load-model=chain")
+	// What a run that was killed leaves behind.
+	if code, body := fetch(t, "POST", "http://"+r.at("HTTP")+"/v2/repository/models/plain2/load",
+		`{"parameters": {"config": "{\"backend\": \"identity\", \"max_batch_size\": 8, \"instance_group\": [{\"kind\": \"KIND_CPU\", \"count\": 7}], \"input\": [{\"name\": \"INPUT0\", \"data_type\": \"TYPE_FP32\", \"dims\": [-1]}], \"output\": [{\"name\": \"OUTPUT0\", \"data_type\": \"TYPE_FP32\", \"dims\": [-1]}]}"}}`); code != 200 {
+		t.Fatal(code, body)
+	}
+	dir := t.TempDir()
+	c := analyze.Command{Models: []string{"chain"}, URL: r.at("gRPC"), Shape: []string{"IN:2"}, Delays: []time.Duration{0}, Concurrency: []int{1}, Interval: 10 * time.Millisecond, Trials: 1, Out: dir}
+	if err := c.Run(t.Context(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "plain2", "config.pbtxt"))
+	if err != nil || bytes.Contains(text, []byte("count: 7")) {
+		t.Errorf("%v in\n%s", err, text)
+	}
+	if code, body := fetch(t, "GET", "http://"+r.at("HTTP")+"/v2/models/plain2/config", ""); code != 200 || strings.Contains(body, `"count":7`) {
+		t.Error(code, body)
+	}
+	// What was measured is of these requests alone.
+	c.Shape = []string{"IN:3"}
+	if err := c.Run(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "is of other requests (IN:2)") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestT2AnalyzeEndsWithTheServerAndGoesOnWithTheNext(t *testing.T) {
+	models, dir := repository(t, testModels()), t.TempDir()
+	r := start(t, "--model-repository", models, "--model-control-mode=explicit")
+	c := analyze.Command{Models: []string{"sum"}, URL: r.at("gRPC"), Instances: []int{1, 2, 3, 4}, Concurrency: []int{1}, Interval: 10 * time.Millisecond, Trials: 1, Out: dir}
+	points := 0
+	err := c.Run(t.Context(), writer(func(p []byte) (int, error) {
+		if points++; points == 2 {
+			r.stop()
+			r.done <- <-r.done
+		}
+		return len(p), nil
+	}))
+	if err == nil || !strings.Contains(err.Error(), "the server is gone") || points != 2 {
+		t.Errorf("after %d points: %v", points, err)
+	}
+	r = start(t, "--model-repository", models, "--model-control-mode=explicit")
+	c.URL = r.at("gRPC")
+	var out bytes.Buffer
+	if err := c.Run(t.Context(), &out); err != nil || strings.Count(out.String(), "under way: ") != 5 {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "checkpoint.json"))
+	if err != nil || bytes.Count(text, []byte(`"Throughput"`)) != 4 {
+		t.Errorf("%v in\n%s", err, text)
+	}
+}
+
 func TestT2AnalyzeSaysWhatItNeeds(t *testing.T) {
 	r := start(t, "--model-repository", repository(t, testModels()))
 	for _, c := range []struct {
@@ -147,6 +231,11 @@ func TestT2AnalyzeSaysWhatItNeeds(t *testing.T) {
 		{"a server that cannot be started", analyze.Command{Models: []string{"plain"}, Roots: []string{"/"}, Server: "/none"}, "--server names the program"},
 		{"a server that ends", analyze.Command{Models: []string{"plain"}, Roots: []string{"/"}, Server: "/bin/false"}, "the inference server ended: it did not say why"},
 		{"no instances", analyze.Command{Models: []string{"plain"}, Instances: []int{0}}, "0 is not at least 1"},
+		{"too many requests", analyze.Command{Models: []string{"plain"}, Concurrency: []int{1 << 20}}, "at most 65536"},
+		{"a negative delay", analyze.Command{Models: []string{"plain"}, Delays: []time.Duration{-1}}, "is below 0"},
+		{"a negative limit", analyze.Command{Models: []string{"plain"}, Latency: -1}, "cannot be below 0"},
+		{"a model twice", analyze.Command{Models: []string{"plain", "plain"}}, "plain is given twice"},
+		{"data of several", analyze.Command{Models: []string{"plain", "sum"}, Input: []string{"random"}}, "for one model"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.command.Out = t.TempDir()
