@@ -176,8 +176,10 @@ type AccessUnit struct {
 	Ticks Ticks
 	// Received is when its last packet arrived.
 	Received Instant
-	// Keyframe: decoding can begin here.
+	// Keyframe: decoding can begin here. Recovery is how many units later what it gives is right, where it is not at once
+	// (a picture that is refreshed bit by bit, without keyframes in the strict sense).
 	Keyframe bool
+	Recovery int
 	// Lost: units before it are missing. Damaged: parts of it are missing.
 	Lost, Damaged bool
 }

@@ -14,6 +14,8 @@ type Assembler struct {
 	codec   ingest.Codec
 	sets    [][]byte // in the order they are sent: (VPS,) SPS, PPS
 	current ingest.Stream
+	// recovery is what the last unit said (see Recovery).
+	recovery int
 }
 
 // NewAssembler begins with the parameter sets known from elsewhere (the SDP); nil ones are awaited in
@@ -46,6 +48,9 @@ func setCount(c ingest.Codec) int {
 // Stream returns what is known of the stream.
 func (a *Assembler) Stream() ingest.Stream { return a.current }
 
+// Recovery is how many units after the last one that Assemble called a keyframe pictures are right (ingest.AccessUnit).
+func (a *Assembler) Recovery() int { return a.recovery }
+
 // Assemble joins one access unit's units (NAL units without start codes, OBUs with sizes, or one
 // JPEG) in fresh memory. Keyframes get the parameter sets they came without. changed says that the
 // picture's size or the codec's profile is another than before. Units of no picture give no data.
@@ -58,7 +63,8 @@ func (a *Assembler) Assemble(units [][]byte) (data []byte, key, changed bool) {
 	default:
 	}
 	size, picture := 0, false
-	fresh := false
+	fresh, recovers, whole := false, false, false
+	a.recovery = 0
 	inline := make([]bool, len(a.sets))
 	for _, u := range units {
 		switch kind, set := a.kind(u); kind {
@@ -69,14 +75,23 @@ func (a *Assembler) Assemble(units [][]byte) (data []byte, key, changed bool) {
 				fresh = true
 			}
 		case unitKey:
-			picture, key = true, true
+			picture, key, whole = true, true, true
 		case unitPicture:
+			// Without a keyframe, decoding can begin where the encoder says so.
+			key = key || recovers && !picture && (a.recovery > 0 || intra(u))
 			picture = true
+		case unitNote:
+			if n, ok := recoveryPoint(u); ok {
+				a.recovery, recovers = n, true
+			}
 		case unitDelimiter:
 			continue
 		default:
 		}
 		size += 4 + len(u)
+	}
+	if !key || whole {
+		a.recovery = 0
 	}
 	if fresh {
 		before := a.current
@@ -120,6 +135,7 @@ const (
 	unitPicture
 	unitKey
 	unitSet
+	unitNote      // supplemental information of H.264
 	unitDelimiter // says nothing a reader needs
 )
 
@@ -135,6 +151,8 @@ func (a *Assembler) kind(u []byte) (kind unitKind, set int) {
 			return unitKey, 0
 		case t >= 1 && t <= 4:
 			return unitPicture, 0
+		case t == 6:
+			return unitNote, 0
 		case t == 7:
 			return unitSet, 0
 		case t == 8:

@@ -74,6 +74,7 @@ func FuzzAssemble(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0x67, 66, 0, 10, 0, 0, 1, 0x68, 1, 0, 0, 1, 0x65, 1, 2, 3}, uint8(1))
 	f.Add([]byte{0, 0, 1, 0x40, 1, 0, 0, 1, 0x42, 1, 0, 0, 1, 0x26, 1, 9}, uint8(2))
 	f.Add([]byte{0, 0, 1, 0x0A, 1, 1}, uint8(4))
+	f.Add([]byte{0, 0, 1, 0x06, 6, 1, 0x18, 0x80, 0, 0, 1, 0x41, 0x9A, 1}, uint8(0))
 	f.Fuzz(func(t *testing.T, raw []byte, codec uint8) {
 		kind := ingest.Codec(codec%4 + 1)
 		units := bitstream.Units(raw)
@@ -96,4 +97,31 @@ func FuzzAssemble(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestRecoveryPointsAreRead(t *testing.T) {
+	inter, still := []byte{0x41, 0x9A, 0x00}, []byte{0x41, 0x88, 0x80} // slices of type P and I
+	for _, c := range []struct {
+		name  string
+		units [][]byte
+		key   bool
+		after int
+	}{
+		{"a keyframe in the strict sense", [][]byte{{0x65, 0x88, 0x80}}, true, 0},
+		{"pictures in between", [][]byte{inter}, false, 0},
+		{"a picture of its own at a recovery point", [][]byte{{0x06, 6, 1, 0xC4, 0x80}, still}, true, 0},
+		{"a picture of its own without one", [][]byte{still}, false, 0},
+		{"a recovery point that can be none", [][]byte{{0x06, 6, 1, 0xC4, 0x80}, inter}, false, 0},
+		{"a recovery point 11 pictures ahead", [][]byte{{0x06, 6, 1, 0x18, 0x80}, inter}, true, 11},
+		{"behind something else", [][]byte{{0x06, 5, 3, 1, 2, 3, 6, 1, 0x18, 0x80}, inter}, true, 11},
+		{"behind something long", [][]byte{append(append([]byte{0x06, 5, 0xFF, 1}, bytes.Repeat([]byte{7}, 256)...), 6, 1, 0x18, 0x80), inter}, true, 11},
+		{"behind the picture", [][]byte{inter, {0x06, 6, 1, 0x18, 0x80}}, false, 0},
+		{"cut short", [][]byte{{0x06, 6}, {0x06, 6, 9, 1}, {0x06}, {0x06, 0xFF, 0xFF}, inter}, false, 0},
+		{"in front of a keyframe", [][]byte{{0x06, 6, 1, 0x18, 0x80}, {0x65, 0x88, 0x80}}, true, 0},
+	} {
+		a := bitstream.NewAssembler(ingest.H264)
+		if _, key, _ := a.Assemble(c.units); key != c.key || a.Recovery() != c.after {
+			t.Errorf("%s: key %v, right %d pictures later", c.name, key, a.Recovery())
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"image"
 	"io"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -190,6 +191,8 @@ type worker struct {
 	fresh   time.Time // capture of the newest keyframe decoded while others are skipped
 	synced  bool      // a keyframe has been sent since the decoder was opened
 	tainted bool
+	mending int          // units after which pictures are right again; 0: they are, or it is not known
+	right   ingest.Ticks // pictures shown before that refer to what was tainted
 
 	next    int64
 	pending map[int64]pending // units sent and not yet come back as pictures
@@ -238,19 +241,19 @@ func (w *worker) decode(ctx context.Context, u Unit) error {
 	}
 	switch {
 	case u.Keyframe:
-		w.synced, w.tainted = true, u.Damaged
+		w.keyframe(u)
 	case !w.synced:
 		w.d.counts.noKeyframe.Add(1)
 		return nil
 	default:
-		w.tainted = w.tainted || u.Lost || u.Damaged
+		w.between(u)
 	}
 	w.dec.SetSkipNonReference(!u.Keyframe && !w.wanted(u))
 	pts := w.next
 	w.next++
 	data := u.Data
 	u.Data = nil
-	w.pending[pts] = pending{u, w.tainted}
+	w.pending[pts] = pending{u, w.tainted || u.Ticks < w.right}
 	w.d.hold()
 	err := w.dec.Send(data, pts)
 	w.d.letGo()
@@ -263,6 +266,39 @@ func (w *worker) decode(ctx context.Context, u Unit) error {
 		}
 	}
 	return w.receive(ctx)
+}
+
+// keyframe notes what a unit that decoding can begin with means for those after it.
+func (w *worker) keyframe(u Unit) {
+	wrong := !w.synced || w.tainted || u.Lost
+	w.synced, w.right = true, math.MinInt64
+	if u.Recovery > 0 {
+		if wrong && w.mending == 0 || u.Lost || u.Damaged {
+			w.mending = u.Recovery
+		}
+		w.tainted = wrong || u.Damaged
+		return
+	}
+	if wrong {
+		w.right = u.Ticks
+	}
+	w.tainted, w.mending = u.Damaged, 0
+}
+
+// between notes what any other unit means.
+func (w *worker) between(u Unit) {
+	if u.Ticks > w.right { // those shown before the keyframe are over
+		w.right = math.MinInt64
+	}
+	if u.Lost || u.Damaged {
+		w.tainted, w.mending = true, 0
+		return
+	}
+	if w.mending > 0 {
+		if w.mending--; w.mending == 0 {
+			w.tainted = false
+		}
+	}
 }
 
 func codecOf(c ingest.Codec) av.Codec {

@@ -29,19 +29,22 @@ func (w *worker) looked() bool {
 // skips reports whether a unit is not to be decoded because keyframes alone are enough. What depends on it cannot be
 // decoded either, up to the next keyframe.
 func (w *worker) skips(u Unit) bool {
-	if u.Keyframe {
+	if whole(u) {
 		w.groups.keyframe(u.Stamp.Capture)
 	}
 	if !w.groups.enough(w.sampler.period) || w.looked() {
 		return false
 	}
-	if at := u.Stamp.Capture; u.Keyframe && (w.sampler.wants(at) || at.Sub(w.fresh).Abs() >= freshTime) {
+	if at := u.Stamp.Capture; whole(u) && (w.sampler.wants(at) || at.Sub(w.fresh).Abs() >= freshTime) {
 		w.fresh = at
 		return false
 	}
 	w.synced = false
 	return true
 }
+
+// whole reports whether a unit's picture is right whatever was decoded before it.
+func whole(u Unit) bool { return u.Keyframe && u.Recovery == 0 }
 
 // groups knows how far apart keyframes are. The zero value is ready.
 type groups struct {

@@ -50,10 +50,10 @@ func (w *worker) holds(ctx context.Context, u Unit) (bool, error) {
 	if !closed {
 		s.known = 0
 	}
-	if u.Keyframe && closed {
+	if whole(u) && closed {
 		w.forget()
 	}
-	calm := closed && !u.Keyframe && w.synced && !u.Lost && !u.Damaged && s.usual(len(u.Data))
+	calm := closed && !whole(u) && w.synced && !u.Lost && !u.Damaged && s.usual(len(u.Data))
 	if calm && !w.looked() && len(s.held) < maxHeld && s.bytes+len(u.Data) <= maxHeldBytes && u.Stamp.Capture.Sub(s.since).Abs() < recheck {
 		s.held = append(s.held, u)
 		s.bytes += len(u.Data)

@@ -231,7 +231,7 @@ func (c *capture) picture(p v4l2.Picture) error {
 		taken = now.Mono
 	}
 	c.sink.AccessUnit(ingest.AccessUnit{
-		Data: data, Ticks: ingest.TicksOf(taken), Received: now, Keyframe: key,
+		Data: data, Ticks: ingest.TicksOf(taken), Received: now, Keyframe: key, Recovery: c.assembler.Recovery(),
 		Lost: c.lost && c.format.Pixels == v4l2.H264, Damaged: p.Damaged,
 	})
 	c.lost = false

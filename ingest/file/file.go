@@ -164,7 +164,7 @@ func (p *pass) file(ctx context.Context, path string) error {
 			return nil
 		}
 		p.sink.AccessUnit(ingest.AccessUnit{
-			Data: data, Ticks: ingest.TicksOf(pts), Received: p.cfg.Now(), Keyframe: key || (packet.Key && codec != ingest.H264 && codec != ingest.H265),
+			Data: data, Ticks: ingest.TicksOf(pts), Received: p.cfg.Now(), Keyframe: key || (packet.Key && codec != ingest.H264 && codec != ingest.H265), Recovery: a.Recovery(),
 		})
 	}
 	return nil

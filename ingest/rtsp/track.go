@@ -170,7 +170,7 @@ func (t *track) packet(p *packet) {
 		t.sink.Stream(s)
 	}
 	t.sink.AccessUnit(ingest.AccessUnit{
-		Data: data, Ticks: t.clock.ticks(p.Timestamp, t.format.ClockRate()), Received: at, Keyframe: key,
+		Data: data, Ticks: t.clock.ticks(p.Timestamp, t.format.ClockRate()), Received: at, Keyframe: key, Recovery: t.assembler.Recovery(),
 		Lost: t.lost || t.damaged, Damaged: t.damaged || t.lost && !t.assembler.Begins(units),
 	})
 	t.lost, t.damaged, t.begun = false, false, false

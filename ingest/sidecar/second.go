@@ -132,7 +132,7 @@ func (e *entry) keyframe(ctx context.Context) (camera.Coded, []byte, ingest.Fram
 		unit, behind, more := stream.NextUnit(place)
 		place = behind
 		switch {
-		case unit != nil && unit.Unit.Keyframe:
+		case unit != nil && unit.Unit.Keyframe && unit.Unit.Recovery == 0:
 			pixels, f, err := decodeOne(*unit)
 			if masks := e.settings().Masks; err == nil && len(masks) > 0 {
 				framebus.NewBlanker(masks, f.Size).Blank(pixels)
