@@ -307,6 +307,8 @@ type Frame struct {
 	Tainted bool
 	// FullRange: values from 0 to 255 instead of 16 to 235.
 	FullRange bool
+	// Matrix is how its colours became YUV, by the numbers of internal/av.
+	Matrix int
 	// Recheck: announced although the motion gate is closed.
 	Recheck bool
 }

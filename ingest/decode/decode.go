@@ -393,7 +393,7 @@ func (w *worker) frame(p pending) ingest.Frame {
 	f := ingest.Frame{
 		Epoch: w.epoch, Number: w.number, Capture: u.Stamp.Capture, Quality: u.Stamp.Quality, Received: u.Received, Decoded: ingest.Now().Mono,
 		Ticks: u.Ticks - w.epoch.Origin, Size: size, Keyframe: u.Keyframe,
-		Tainted: p.tainted || w.picture.Corrupt, FullRange: w.picture.FullRange,
+		Tainted: p.tainted || w.picture.Corrupt, FullRange: w.picture.FullRange, Matrix: int(w.picture.Matrix),
 	}
 	w.number++
 	return f

@@ -245,7 +245,7 @@ func (l *look) Frame(_ context.Context, f ingest.Frame, p *av.Picture) {
 		var jpeg []byte
 		if p.I420(pixels) == nil {
 			// A camera without a picture is still a camera.
-			jpeg, _, _ = av.JPEG(av.Still{Pixels: pixels, Width: f.Size.X, Height: f.Size.Y, FullRange: f.FullRange}, image.Rectangle{}, 1280, 0)
+			jpeg, _, _ = av.JPEG(av.Still{Pixels: pixels, Width: f.Size.X, Height: f.Size.Y, FullRange: f.FullRange, Matrix: av.Matrix(f.Matrix)}, image.Rectangle{}, 1280, 0)
 		}
 		l.mu.Lock()
 		l.stage = ingest.StageFirstFrame

@@ -91,7 +91,7 @@ func (p *still) encode(f ingest.Frame, pixels []byte) error {
 	if !p.key.crop.Empty() {
 		p.sharpness = sharpness(pixels, f.Size, p.key.crop)
 	}
-	p.jpeg, p.size, p.err = av.JPEG(av.Still{Pixels: pixels, Width: f.Size.X, Height: f.Size.Y, FullRange: f.FullRange}, p.key.crop, p.key.width, p.key.quality)
+	p.jpeg, p.size, p.err = av.JPEG(av.Still{Pixels: pixels, Width: f.Size.X, Height: f.Size.Y, FullRange: f.FullRange, Matrix: av.Matrix(f.Matrix)}, p.key.crop, p.key.width, p.key.quality)
 	if p.err != nil {
 		p.err = &ingest.Error{Reason: ingest.ReasonInternal, Err: p.err}
 	}

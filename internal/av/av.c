@@ -123,6 +123,10 @@ int vd_decoder_receive(AVCodecContext *c, AVFrame *f, vd_picture *info) {
   info->corrupt = (f->flags & AV_FRAME_FLAG_CORRUPT) || f->decode_error_flags;
   info->full_range = f->color_range == AVCOL_RANGE_JPEG || f->format == AV_PIX_FMT_YUVJ420P ||
                      f->format == AV_PIX_FMT_YUVJ422P || f->format == AV_PIX_FMT_YUVJ444P;
+  info->matrix = f->colorspace == AVCOL_SPC_BT709 || f->colorspace == AVCOL_SPC_BT2020_NCL ? f->colorspace : 0;
+  const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(f->format);
+  // What is no YUV becomes that of BT.601, limited.
+  if (d && d->flags & AV_PIX_FMT_FLAG_RGB) info->full_range = info->matrix = 0;
   info->direct = f->format == AV_PIX_FMT_YUV420P || f->format == AV_PIX_FMT_YUVJ420P;
   return 0;
 }
@@ -194,8 +198,35 @@ int vd_frame_luma(const AVFrame *f, struct SwsContext **sws, uint8_t *dst, int d
   return 0;
 }
 
+static int fixed16(double v) { return (int)(v * (1 << 16) + (v < 0 ? -0.5 : 0.5)); }
+
+static uint8_t clip8(int v) { return v < 0 ? 0 : v > 255 ? 255 : v; }
+
+// Turns the colours of full-range 4:2:0 by another matrix into those of BT.601.
+static void to_bt601(AVFrame *f, int matrix) {
+  double kr = 0.2126, kb = 0.0722;
+  if (matrix == AVCOL_SPC_BT2020_NCL) kr = 0.2627, kb = 0.0593;
+  double kg = 1 - kr - kb, r = 2 * (1 - kr), b = 2 * (1 - kb); // R = Y + r Cr, B = Y + b Cb
+  double yb = 0.114 * b - 0.587 * b * kb / kg, yr = 0.299 * r - 0.587 * r * kr / kg;
+  const int half = 1 << 15;
+  int y_b = fixed16(yb), y_r = fixed16(yr), b_b = fixed16((b - yb) / 1.772), b_r = fixed16(-yr / 1.772),
+      r_b = fixed16(-yb / 1.402), r_r = fixed16((r - yr) / 1.402);
+  for (int j = 0; j < (f->height + 1) / 2; j++) {
+    uint8_t *us = f->data[1] + (ptrdiff_t)j * f->linesize[1], *vs = f->data[2] + (ptrdiff_t)j * f->linesize[2];
+    for (int i = 0; i < (f->width + 1) / 2; i++) {
+      int cb = us[i] - 128, cr = vs[i] - 128, dy = (y_b * cb + y_r * cr + half) >> 16;
+      us[i] = clip8(128 + ((b_b * cb + b_r * cr + half) >> 16));
+      vs[i] = clip8(128 + ((r_b * cb + r_r * cr + half) >> 16));
+      for (int y = 2 * j; y < 2 * j + 2 && y < f->height; y++) {
+        uint8_t *row = f->data[0] + (ptrdiff_t)y * f->linesize[0];
+        for (int x = 2 * i; x < 2 * i + 2 && x < f->width; x++) row[x] = clip8(row[x] + dy);
+      }
+    }
+  }
+}
+
 int vd_jpeg(const uint8_t *y, const uint8_t *u, const uint8_t *v, int ystride, int cstride, int w, int h, int full_range,
-            int dw, int dh, int q, AVPacket *out) {
+            int matrix, int dw, int dh, int q, AVPacket *out) {
   const AVCodec *codec = avcodec_find_encoder(AV_CODEC_ID_MJPEG);
   if (!codec) return AVERROR_ENCODER_NOT_FOUND;
   int err = AVERROR(ENOMEM);
@@ -224,6 +255,7 @@ int vd_jpeg(const uint8_t *y, const uint8_t *u, const uint8_t *v, int ystride, i
   const uint8_t *planes[4] = {y, u, v, NULL};
   int strides[4] = {ystride, cstride, cstride, 0};
   if ((err = sws_scale(sws, planes, strides, 0, h, f->data, f->linesize)) < 0) goto end;
+  if (matrix) to_bt601(f, matrix);
   c->width = dw;
   c->height = dh;
   c->pix_fmt = AV_PIX_FMT_YUVJ420P;

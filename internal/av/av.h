@@ -33,6 +33,7 @@ typedef struct {
   int corrupt;
   int full_range;
   int direct;  // planes are I420 already
+  int matrix; // AVCOL_SPC_BT709, AVCOL_SPC_BT2020_NCL, or 0: BT.601
 } vd_picture;
 
 int vd_decoder_open(AVCodecContext **out, int codec_id, int threads, int frame_threads, int skip_nonref, const char *hardware);
@@ -46,9 +47,9 @@ int vd_frame_i420(const AVFrame *f, struct SwsContext **sws, uint8_t *dst);
 // Averages the brightness of a picture into dw×dh cells.
 int vd_frame_luma(const AVFrame *f, struct SwsContext **sws, uint8_t *dst, int dw, int dh);
 
-// Encodes part of an I420 picture, scaled to dw×dh, as JPEG.
+// Encodes part of an I420 picture, scaled to dw×dh, as JPEG, whose colours are those of BT.601.
 int vd_jpeg(const uint8_t *y, const uint8_t *u, const uint8_t *v, int ystride, int cstride, int w, int h, int full_range,
-            int dw, int dh, int q, AVPacket *out);
+            int matrix, int dw, int dh, int q, AVPacket *out);
 
 typedef struct {
   AVFormatContext *format;

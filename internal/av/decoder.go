@@ -116,6 +116,7 @@ func (d *Decoder) Receive(p *Picture) (bool, error) {
 	p.Width, p.Height = int(info.width), int(info.height)
 	p.PTS = int64(info.pts)
 	p.Key, p.Corrupt, p.FullRange = info.key != 0, info.corrupt != 0, info.full_range != 0
+	p.Matrix = Matrix(info.matrix)
 	return true, nil
 }
 
@@ -147,6 +148,7 @@ type Picture struct {
 	Corrupt bool
 	// FullRange: values from 0 to 255 instead of 16 to 235.
 	FullRange bool
+	Matrix    Matrix
 
 	frame *C.AVFrame
 	sws   *C.struct_SwsContext
@@ -213,7 +215,7 @@ func (p *Picture) Take(from *Picture) error {
 		return err
 	}
 	p.unref()
-	p.Width, p.Height, p.PTS, p.Key, p.Corrupt, p.FullRange = from.Width, from.Height, from.PTS, from.Key, from.Corrupt, from.FullRange
+	p.Width, p.Height, p.PTS, p.Key, p.Corrupt, p.FullRange, p.Matrix = from.Width, from.Height, from.PTS, from.Key, from.Corrupt, from.FullRange, from.Matrix
 	if from.frame != nil {
 		C.av_frame_move_ref(p.frame, from.frame)
 	}

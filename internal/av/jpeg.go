@@ -18,7 +18,18 @@ type Still struct {
 	Width, Height int
 	// FullRange: values from 0 to 255 instead of 16 to 235.
 	FullRange bool
+	Matrix    Matrix
 }
+
+// Matrix is how colours became YUV.
+type Matrix int
+
+// The matrices.
+const (
+	BT601  Matrix = 0 // also where nothing is said
+	BT709  Matrix = C.AVCOL_SPC_BT709
+	BT2020 Matrix = C.AVCOL_SPC_BT2020_NCL
+)
 
 // JPEG encodes the crop of s (its edges moved to even pixels; empty: all of it), scaled down to at
 // most maxWidth (0: as it is), with a quality of 1 to 100. It returns the JPEG and its size and takes
@@ -52,7 +63,7 @@ func JPEG(s Still, crop image.Rectangle, maxWidth, quality int) ([]byte, image.P
 	u := s.Pixels[s.Width*s.Height+chroma:]
 	v := s.Pixels[s.Width*s.Height+cw*ch+chroma:]
 	err := status(C.vd_jpeg(first(y), first(u), first(v), C.int(s.Width), C.int(cw), C.int(crop.Dx()), C.int(crop.Dy()),
-		flag(s.FullRange), C.int(size.X), C.int(size.Y), C.int(quantiser(quality)), packet))
+		flag(s.FullRange), C.int(s.Matrix), C.int(size.X), C.int(size.Y), C.int(quantiser(quality)), packet))
 	if err != nil {
 		return nil, image.Point{}, fmt.Errorf("encode JPEG of %d×%d pixels: %w", size.X, size.Y, err)
 	}
