@@ -250,7 +250,7 @@ type pictures struct{ pipe *pipeline.Pipeline }
 
 const (
 	pictureTimeout = 5 * time.Second
-	probeTimeout   = 30 * time.Second
+	probeTimeout   = 45 * time.Second // longer than ingest waits, so that its reason arrives
 )
 
 func (p *pictures) Picture(ctx context.Context, req api.PictureRequest) (*vedettev1.GetSnapshotResponse, error) {

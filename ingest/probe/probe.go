@@ -76,8 +76,9 @@ type Warning struct {
 // look is one probe under way; it is the source's sink and the decoder's output.
 type look struct {
 	decoder *decode.Decoder
-	first   chan struct{} // closed at the first frame
-	once    sync.Once
+	first   chan struct{} // closed at the first frame that is whole
+
+	shown, whole bool // there was a frame, and one that was whole; the decoder's goroutine alone uses them
 
 	mu         sync.Mutex // guards everything below
 	began      time.Duration
@@ -237,23 +238,27 @@ func (l *look) FormatChanged(old *ingest.Epoch, _ image.Point) *ingest.Epoch {
 	return &ingest.Epoch{ID: "probe", Origin: old.Origin}
 }
 
-// Frame is part of decode.Output.
+// Frame is part of decode.Output. A picture that is not whole is shown only where none follows that is.
 func (l *look) Frame(_ context.Context, f ingest.Frame, p *av.Picture) {
-	l.once.Do(func() {
-		took := ingest.Now().Mono
-		pixels := make([]byte, f.Size.X*f.Size.Y+2*((f.Size.X+1)/2)*((f.Size.Y+1)/2)+64)
-		var jpeg []byte
-		if p.I420(pixels) == nil {
-			// A camera without a picture is still a camera.
-			jpeg, _, _ = av.JPEG(av.Still{Pixels: pixels, Width: f.Size.X, Height: f.Size.Y, FullRange: f.FullRange, Matrix: av.Matrix(f.Matrix)}, image.Rectangle{}, 1280, 0)
-		}
-		l.mu.Lock()
-		l.stage = ingest.StageFirstFrame
-		l.result.FirstFrame, l.result.Picture = took-l.began, jpeg
-		l.result.Stream.Width, l.result.Stream.Height = f.Size.X, f.Size.Y
-		l.mu.Unlock()
+	if l.whole || l.shown && f.Tainted {
+		return
+	}
+	l.shown, l.whole = true, !f.Tainted
+	took := ingest.Now().Mono
+	pixels := make([]byte, f.Size.X*f.Size.Y+2*((f.Size.X+1)/2)*((f.Size.Y+1)/2)+64)
+	var jpeg []byte
+	if p.I420(pixels) == nil {
+		// A camera without a picture is still a camera.
+		jpeg, _, _ = av.JPEG(av.Still{Pixels: pixels, Width: f.Size.X, Height: f.Size.Y, FullRange: f.FullRange, Matrix: av.Matrix(f.Matrix)}, image.Rectangle{}, 1280, 0)
+	}
+	l.mu.Lock()
+	l.stage = ingest.StageFirstFrame
+	l.result.FirstFrame, l.result.Picture = took-l.began, jpeg
+	l.result.Stream.Width, l.result.Stream.Height = f.Size.X, f.Size.Y
+	l.mu.Unlock()
+	if !f.Tainted {
 		close(l.first)
-	})
+	}
 }
 
 // judge writes down what was seen; the goroutines are gone, but for that of a decoder that hangs.
