@@ -25,7 +25,7 @@ func ParseJSON(text []byte) (*inference.ModelConfig, error) {
 	if err != nil && protojson.Unmarshal(quoteNames(text), cfg) != nil {
 		return nil, errors.New(strings.TrimPrefix(clean(err), "(json): "))
 	}
-	return cfg, nil
+	return cfg, defined(cfg)
 }
 
 // quoteNames puts quotes around words before a colon that have none.

@@ -6,10 +6,14 @@
 package modelconfig
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/tensor"
@@ -25,10 +29,29 @@ func Parse(text []byte) (*inference.ModelConfig, error) {
 		return nil, fmt.Errorf("configuration of %d bytes is larger than %d", len(text), maxSize)
 	}
 	cfg := new(inference.ModelConfig)
+	text = bytes.TrimPrefix(text, []byte("\uFEFF")) // some editors begin files with it
 	if err := prototext.Unmarshal(text, cfg); err != nil {
 		return nil, fmt.Errorf("%s", clean(err))
 	}
-	return cfg, nil
+	return cfg, defined(cfg)
+}
+
+// defined refuses numbers that stand for no value of their enum.
+func defined(cfg *inference.ModelConfig) error {
+	return protorange.Range(cfg.ProtoReflect(), func(at protopath.Values) error {
+		step := at.Index(-1)
+		n, ok := step.Value.Interface().(protoreflect.EnumNumber)
+		if !ok {
+			return nil
+		}
+		if step.Step.Kind() == protopath.ListIndexStep {
+			step = at.Index(-2)
+		}
+		if enum := step.Step.FieldDescriptor().Enum(); enum.Values().ByNumber(n) == nil {
+			return fmt.Errorf("%s: %d is no %s", strings.TrimPrefix(at.Path[1:].String(), "."), n, enum.Name())
+		}
+		return nil
+	})
 }
 
 // clean removes the decoration that protobuf puts around its messages, and the

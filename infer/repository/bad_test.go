@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
 	"github.com/vedette/vedette/infer/repository"
@@ -179,6 +181,92 @@ func TestX7AModelThatHangsAtLoadHoldsUpNoOther(t *testing.T) {
 		wg.Wait()
 		if err := r.Loaded(t.Context()); err == nil || !strings.Contains(err.Error(), "hangs") {
 			t.Errorf("what was said of the start: %v", err)
+		}
+	})
+}
+
+func TestR1WhatIsNoFileOfAModelIsRefused(t *testing.T) {
+	root := write(t, files{
+		"good/config.pbtxt": echoModel, "good/1/keep": "", "back/config.pbtxt": echoModel, "back/1/keep": "",
+		"config/1/keep": "", "data/config.pbtxt": echoModel, "data/1/keep": "", "old\xff/config.pbtxt": echoModel, "old\xff/1/keep": "",
+	})
+	for _, err := range []error{
+		unix.Mkfifo(filepath.Join(root, "config", "config.pbtxt"), 0o600),
+		os.Symlink("/dev/zero", filepath.Join(root, "data", "1", "model.onnx")),
+		os.Symlink("..", filepath.Join(root, "back", "1", "up")),
+		os.Symlink("itself", filepath.Join(root, "back", "1", "itself")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho()})
+		if err := r.Loaded(t.Context()); err == nil {
+			t.Error("nothing was said of the bad models")
+		}
+		got := strings.ReplaceAll(index(r), root, "ROOT")
+		want := `back 1 READY
+config  UNAVAILABLE failed to load 'config', failed to poll from model repository: ROOT/config/config.pbtxt is neither a file nor a directory (p---------): remove it from the model
+data  UNAVAILABLE failed to load 'data', failed to poll from model repository: ROOT/data/1/model.onnx is neither a file nor a directory (Dc---------): remove it from the model
+good 1 READY
+old` + "\uFFFD" + `   the name of its directory is not UTF-8: rename it`
+		if got != want {
+			t.Errorf("index:\n%s\nwant:\n%s", got, want)
+		}
+	})
+}
+
+func TestR4AModelBehindALinkIsFollowed(t *testing.T) {
+	elsewhere := write(t, files{"m/config.pbtxt": echoModel, "m/1/model.echo": "1"})
+	root := t.TempDir()
+	if err := os.Symlink(filepath.Join(elsewhere, "m"), filepath.Join(root, "m")); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), Mode: repository.ModePoll, PollInterval: time.Second})
+		if err := r.Loaded(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(elsewhere, "m", "2"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if got := index(r); !strings.Contains(got, "m 2 READY") {
+			t.Errorf("index after a version came:\n%s", got)
+		}
+		if err := os.WriteFile(filepath.Join(elsewhere, "m", "config.pbtxt"), []byte("backend: "), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if got := index(r); !strings.Contains(got, "m 2 READY") || !r.Ready(t.Context()) {
+			t.Errorf("ready %v after its configuration broke, index:\n%s", r.Ready(t.Context()), got)
+		}
+	})
+}
+
+func TestR4LoadsOfNamesWithoutAModelLeaveNothing(t *testing.T) {
+	root := write(t, files{"m/config.pbtxt": echoModel, "m/1/keep": ""})
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), Mode: repository.ModeExplicit, Startup: []string{"m"}})
+		for _, c := range []struct {
+			name, config string
+			code         infer.Code
+		}{
+			{"none", "", infer.Internal},
+			{"none", "{", infer.InvalidArgument},
+			{"none", "{}", infer.Internal},
+			{strings.Repeat("n", 300), "", infer.Internal},
+			{"n\xff", "", infer.InvalidArgument},
+			{"m", "{", infer.InvalidArgument},
+		} {
+			if err := r.Load(ctx, c.name, infer.LoadOptions{Config: c.config}); infer.CodeOf(err) != c.code {
+				t.Errorf("load %q with %q: %v", c.name, c.config, err)
+			}
+		}
+		if got := index(r); got != "m 1 READY" || !r.Ready(ctx) {
+			t.Errorf("ready %v, index:\n%s", r.Ready(ctx), got)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,12 +14,15 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/modelconfig"
+	"github.com/vedette/vedette/infer/tensor"
 )
 
 // plan is what the files of a model, or an override, ask to be loaded.
@@ -45,7 +49,7 @@ func (r *Repository) holdsModel(dir string) bool {
 
 // validName refuses what could lead out of the repository.
 func validName(name string) error {
-	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") || !utf8.ValidString(name) {
 		return infer.Errorf(infer.InvalidArgument, "model name '%s' is not the name of a directory in the repository", name)
 	}
 	return nil
@@ -58,7 +62,7 @@ func (r *Repository) read(ctx context.Context, id string) (*plan, error) {
 		return nil, err
 	}
 	file := r.configFile(p.dir)
-	text, err := os.ReadFile(file)
+	text, err := readText(file)
 	switch {
 	case err == nil:
 		if p.cfg, err = modelconfig.Parse(text); err != nil {
@@ -144,7 +148,10 @@ func write(id, name string, files map[string][]byte) (*plan, error) {
 		}
 		if err != nil {
 			p.drop()
-			return nil, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
+			if e, ok := errors.AsType[*fs.PathError](err); ok {
+				err = e.Err // without the path of the copy
+			}
+			return nil, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository: model file '%s': %v", name, file, err)
 		}
 	}
 	return p, nil
@@ -235,29 +242,100 @@ func selected(p *inference.ModelVersionPolicy, all []int64) []int64 {
 	return all[max(0, len(all)-n):]
 }
 
-// fingerprint changes whenever a file of the model does, but for those that
-// skip names by their path below dir; nil: none.
+// maxFiles bounds how many files a model may have; a link that leads to the whole machine ends there.
+const maxFiles = 1 << 17
+
+// maxText bounds what is read into memory of a file that holds text.
+const maxText = 64 << 20
+
+// readAtMost reads a file of the model up to a size.
+func readAtMost(path string, size int) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // callers stay below the model's directory
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(f, int64(size)))
+}
+
+// readText reads a file that has at most maxText bytes.
+func readText(path string) ([]byte, error) {
+	data, err := readAtMost(path, maxText+1)
+	if err == nil && len(data) > maxText {
+		return nil, fmt.Errorf("%s has more than %d bytes, which is the most that is read", filepath.Base(path), maxText)
+	}
+	return data, err
+}
+
+// readTensor reads the first size bytes of a file, or, of strings, all.
+func readTensor(path string, as tensor.DataType, size int) ([]byte, error) {
+	if as == tensor.Bytes {
+		return readText(path)
+	}
+	return readAtMost(path, size)
+}
+
+// fingerprint changes whenever a file of the model does, also one that a link
+// leads to, but for those that skip names by their path below dir; nil: none.
+// What could hold up or fill the memory of whoever reads it, such as a pipe or
+// a device, is no file of a model, and an error.
 func fingerprint(dir string, skip func(name string) bool) (string, error) {
 	h := sha256.New()
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	seen, files := make(map[inode]bool), 0
+	var walk func(path, name string) error
+	walk = func(path, name string) error {
+		info, err := os.Stat(path) // what a link points to counts
+		switch {
+		case err != nil && name != ".":
+			return nil // a dangling link is no part of the model
+		case err != nil:
+			return err
+		}
+		if files++; files > maxFiles {
+			return fmt.Errorf("%s has more than %d files and directories, which is the most a model may have", dir, maxFiles)
+		}
+		counts := skip == nil || !skip(name)
+		switch {
+		case info.Mode().IsRegular():
+			if counts {
+				_, _ = fmt.Fprintf(h, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano()) // a hash takes everything
+			}
+			return nil
+		case !info.IsDir():
+			return fmt.Errorf("%s is neither a file nor a directory (%s): remove it from the model", path, info.Mode().Type())
+		}
+		id := inodeOf(info)
+		if seen[id] {
+			return nil // a link led back
+		}
+		seen[id] = true
+		if counts {
+			_, _ = fmt.Fprintf(h, "%s\n", path)
+		}
+		entries, err := os.ReadDir(path)
 		if err != nil {
 			return err
 		}
-		if name, err := filepath.Rel(dir, path); err == nil && skip != nil && skip(name) {
-			return nil
+		for _, e := range entries {
+			if err := walk(filepath.Join(path, e.Name()), filepath.Join(name, e.Name())); err != nil {
+				return err
+			}
 		}
-		info, err := os.Stat(path) // what a link points to counts
-		if err != nil {
-			return nil //nolint:nilerr // a dangling link is no part of the model
-		}
-		if d.IsDir() {
-			_, _ = fmt.Fprintf(h, "%s\n", path) // a hash takes everything
-			return nil
-		}
-		_, _ = fmt.Fprintf(h, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 		return nil
-	})
+	}
+	err := walk(dir, ".")
 	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// inode names a directory however many paths lead to it.
+type inode struct{ device, number uint64 }
+
+func inodeOf(info fs.FileInfo) inode {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return inode{}
+	}
+	return inode{st.Dev, st.Ino}
 }
 
 func clone(cfg *inference.ModelConfig) *inference.ModelConfig {

@@ -44,7 +44,9 @@ func (r *Repository) Load(ctx context.Context, name string, opts infer.LoadOptio
 		err = r.loadDependencies(ctx, p, nil)
 	}
 	if err != nil {
-		r.noteFailure(id, err)
+		if r.exists(ctx, id) {
+			r.noteFailure(id, err)
+		}
 		return asLoadError(name, err)
 	}
 	if err := r.apply(ctx, p); err != nil {
@@ -105,12 +107,29 @@ func asLoadError(name string, err error) error {
 	return infer.Errorf(infer.InvalidArgument, "load failed for model '%s': %v", name, err)
 }
 
-// noteFailure records why a model that has nothing to serve has nothing.
+// exists tells whether there is a model to keep a failure of: a name that somebody made up is none.
+func (r *Repository) exists(ctx context.Context, id string) bool {
+	r.mu.Lock()
+	known := r.models[id] != nil
+	r.mu.Unlock()
+	for _, root := range r.roots {
+		if !known && r.identify(root.String(), r.base(id)) == id {
+			_, err := root.print(ctx, r.base(id))
+			known = !errors.Is(err, errNoModel)
+		}
+	}
+	return known
+}
+
+// noteFailure records why a model that has nothing to serve has nothing; one that serves goes on as it is.
 func (r *Repository) noteFailure(name string, err error) {
 	m := r.entry(name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.logger.Error("model cannot be loaded", slog.String("model", name), slog.Any("err", err))
+	if len(m.ready) > 0 {
+		return
+	}
 	m.wanted = true
 	m.failed = err.Error()
 	r.publishLocked()

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/vedette/vedette/api/inference"
@@ -157,7 +158,7 @@ func (r *Repository) Ready(context.Context) bool {
 		return true
 	}
 	for _, m := range r.sorted() {
-		if m.wanted && (m.failed != "" || len(m.ready) == 0) {
+		if m.wanted && len(m.ready) == 0 {
 			return false
 		}
 		for _, s := range m.states {
@@ -221,11 +222,14 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 			case l.twice:
 				out = append(out, infer.IndexEntry{Name: r.base(name), State: stateUnavailable, Reason: duplicate})
 			case !l.model:
-				out = append(out, infer.IndexEntry{Name: r.base(name), Reason: noModel})
+				out = append(out, infer.IndexEntry{Name: r.base(name), Reason: cmp.Or(l.why, noModel)})
 			default:
 				out = append(out, infer.IndexEntry{Name: r.base(name)})
 			}
 		}
+	}
+	for i := range out {
+		out[i].Reason = strings.ToValidUTF8(out[i].Reason, "\uFFFD") // gRPC carries nothing else, and libraries quote files
 	}
 	slices.SortStableFunc(out, func(a, b infer.IndexEntry) int { return cmp.Compare(a.Name, b.Name) })
 	return out

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/modelstore"
@@ -30,6 +31,7 @@ type root interface {
 type listing struct {
 	model bool   // it looks like one
 	print string // as print gives it; empty if that was not at hand
+	why   string // it is none, if there is more to say than noModel
 	twice bool   // another repository has one of the name
 }
 
@@ -67,7 +69,12 @@ func (d *directory) list(context.Context) (map[string]listing, error) {
 	out := make(map[string]listing)
 	for _, e := range entries {
 		dir := filepath.Join(d.dir, e.Name())
-		if info, err := os.Stat(dir); err == nil && info.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		info, err := os.Stat(dir)
+		switch {
+		case err != nil || !info.IsDir() || strings.HasPrefix(e.Name(), "."):
+		case !utf8.ValidString(e.Name()):
+			out[strings.ToValidUTF8(e.Name(), "\uFFFD")] = listing{why: "the name of its directory is not UTF-8: rename it"}
+		default:
 			out[e.Name()] = listing{model: d.holds(dir)}
 		}
 	}

@@ -2,7 +2,6 @@ package repository
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -85,17 +84,14 @@ func initialState(dir, name string, st state, size int) ([]byte, error) {
 	if !filepath.IsLocal(name) {
 		return nil, fmt.Errorf("initial state file '%s' for state input '%s' must be inside the model's initial_state directory", name, st.input)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "initial_state", name)) //nolint:gosec // below the model's directory
+	data, err := readTensor(filepath.Join(dir, "initial_state", name), st.dataType, size)
 	if err != nil {
 		return nil, fmt.Errorf("initial state of '%s': %w", st.input, err)
 	}
-	if st.dataType == tensor.Bytes {
-		return data, nil
-	}
-	if len(data) < size {
+	if st.dataType != tensor.Bytes && len(data) < size {
 		return nil, fmt.Errorf("initial_state setting expects %d bytes, but the data provided from %s only has %d bytes", size, name, len(data))
 	}
-	return data[:size:size], nil
+	return data, nil
 }
 
 // attachState adds the sequence's state to a request's inputs.

@@ -3,7 +3,6 @@ package repository
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -139,17 +138,14 @@ func (v *version) warmData(in *inference.ModelWarmup_Input, t *tensor.Tensor, n 
 	if !filepath.IsLocal(file) {
 		return nil, fmt.Errorf("warmup file '%s' must be inside the model's warmup directory", file)
 	}
-	data, err := os.ReadFile(filepath.Join(v.plan.dir, "warmup", file)) //nolint:gosec // below the model's directory
+	data, err := readTensor(filepath.Join(v.plan.dir, "warmup", file), t.DataType, size)
 	if err != nil {
 		return nil, fmt.Errorf("warmup input '%s': %w", t.Name, err)
 	}
-	if t.DataType == tensor.Bytes {
-		return data, nil
-	}
-	if len(data) < size {
+	if t.DataType != tensor.Bytes && len(data) < size {
 		return nil, fmt.Errorf("warmup setting expects %d bytes, but the data provided from %s only has %d bytes", size, file, len(data))
 	}
-	return data[:size:size], nil
+	return data, nil
 }
 
 // NewResponse implements backend.Owner.

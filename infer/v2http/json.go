@@ -153,6 +153,22 @@ func (s *scanner) skip() ([]byte, error) {
 	return s.b[start:s.i], err
 }
 
+// whole checks a document: one value and nothing after it.
+func (s *scanner) whole() error {
+	if _, err := s.skip(); err != nil {
+		return err
+	}
+	return s.end()
+}
+
+// end fails unless only space is left.
+func (s *scanner) end() error {
+	if s.space(); s.i < len(s.b) {
+		return s.fail("The document root must not be followed by other values.")
+	}
+	return nil
+}
+
 func (s *scanner) literal(word string) error {
 	if len(s.b)-s.i < len(word) || string(s.b[s.i:s.i+len(word)]) != word {
 		return s.fail("Invalid value.")

@@ -21,7 +21,7 @@ func (s *Server) members(req *http.Request, limit int64) (map[string]any, error)
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil //nolint:nilnil // an empty map is as good
 	}
-	if _, err := (&scanner{b: body}).skip(); err != nil { // for its limit on depth, and its texts
+	if err := (&scanner{b: body}).whole(); err != nil { // for its limit on depth, and its texts
 		return nil, parseError(err)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))

@@ -155,11 +155,11 @@ func (c *call) parse(text []byte) error {
 		_, err := s.skip()
 		return err
 	})
+	if err == nil {
+		err = s.end()
+	}
 	if err != nil {
 		return parseError(err)
-	}
-	if s.peek() != 0 || s.i < len(s.b) {
-		return parseError(s.fail("The document root must not be followed by other values."))
 	}
 	if !listed {
 		return missing("inputs")

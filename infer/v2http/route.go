@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/vedette/vedette/infer"
 )
@@ -96,7 +97,7 @@ func find(path string) (route, bool) {
 	parts := strings.Split(rest[1:], "/")
 	for i, p := range parts {
 		u, err := url.PathUnescape(p)
-		if err != nil || u == "" {
+		if err != nil || u == "" || !utf8.ValidString(u) {
 			return route{}, false
 		}
 		parts[i] = u

@@ -479,6 +479,8 @@ func TestR4AndR5RepositoryCalls(t *testing.T) {
 	s.do(t, "POST", "/v2/repository/index", "").want(t, 200, `[{"name":"echo","version":"3","state":"READY"},{"name":"broken","version":"1","state":"UNAVAILABLE","reason":"no file"}]`)
 	s.do(t, "POST", "/v2/repository/index", `{"ready":true}`).want(t, 200, `[{"name":"echo","version":"3","state":"READY"}]`)
 	s.do(t, "POST", "/v2/repository/index", `{"ready":1}`).wantError(t, 400, "Invalid value for 'ready': expected a boolean")
+	s.do(t, "POST", "/v2/repository/index", `{"ready":true} x`).wantError(t, 400, "failed to parse the request JSON buffer: The document root must not be followed by other values. at 15")
+	s.do(t, "POST", "/v2/repository/models/m%FF/load", ``).wantError(t, 404, "Not Found")
 	s.do(t, "POST", "/v2/repository/other/index", "").wantError(t, 501, "'repository_name' specification is not supported")
 	s.do(t, "POST", "/v2/repository/models/new/load", `{"parameters":{"config":"{}","file:1/model.onnx":"eHl6"}}`).want(t, 200, "")
 	if o := s.models.loaded["new"]; o.Config != "{}" || string(o.Files["1/model.onnx"]) != "xyz" {
