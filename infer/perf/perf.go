@@ -82,8 +82,9 @@ type Config struct {
 	// FirstID and LastID bound the correlation ids; 0: any.
 	FirstID, LastID uint64
 
-	// Window is the length of one measurement; 0: 5 s.
-	Window time.Duration
+	// Window is the length of one measurement; 0: 5 s. It lasts until something is answered, but Patience longer at most; 0: a
+	// minute.
+	Window, Patience time.Duration
 	// WindowRequests ends a window after so many requests instead of a time, but not before a second, or the Window if that
 	// is less, is over.
 	WindowRequests int
@@ -215,6 +216,9 @@ func (c *Config) defaults() error {
 	}
 	if c.Window <= 0 {
 		c.Window = 5 * time.Second
+	}
+	if c.Patience <= 0 {
+		c.Patience = time.Minute
 	}
 	if c.Stability <= 0 {
 		c.Stability = 0.1
@@ -423,7 +427,7 @@ func (l *load) measure(ctx context.Context, look func() snapshot) (*Result, erro
 			res.Stable = true
 			break
 		}
-		if w.Requests == 0 && w.Errors > 0 {
+		if w.Requests == 0 {
 			break
 		}
 	}
@@ -432,7 +436,7 @@ func (l *load) measure(ctx context.Context, look func() snapshot) (*Result, erro
 		res.Stable = res.Requests > 0 // there is one window, of what was asked for
 	}
 	if res.Requests == 0 && res.Errors == 0 {
-		return nil, fmt.Errorf("measure model %q: no request was answered within %d windows of %v: it needs longer ones", l.cfg.Model, res.Windows, l.cfg.Window)
+		return nil, fmt.Errorf("measure model %q: no request was answered within %v", l.cfg.Model, l.cfg.Window+l.cfg.Patience)
 	}
 	looking.Wait()
 	before, after := looks[0], looks[len(looks)-1]
@@ -457,12 +461,12 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 	var times []time.Duration
 	begin := time.Now()
 	behind, answers := l.behind.Load(), l.answers.Load()
-	var end <-chan time.Time
+	timer := time.NewTimer(l.cfg.Window)
+	defer timer.Stop()
+	end, late := timer.C, false
 	count := max(l.cfg.Requests, l.cfg.WindowRequests)
-	if count == 0 {
-		timer := time.NewTimer(l.cfg.Window)
-		defer timer.Stop()
-		end = timer.C
+	if count > 0 {
+		end = nil
 	}
 	least := time.Duration(0)
 	if l.cfg.Requests == 0 && l.cfg.WindowRequests > 0 {
@@ -488,9 +492,12 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 			if l.cfg.Keep && !s.begin.IsZero() {
 				res.Sent = append(res.Sent, Request{Begin: s.begin, Sequence: s.sequence, Answers: s.answers})
 			}
-			over = count > 0 && len(times)+w.Errors >= count && time.Since(begin) >= least
+			over = late || count > 0 && len(times)+w.Errors >= count && time.Since(begin) >= least
 		case <-end:
-			over = true
+			if over = late || len(times)+w.Errors > 0; !over {
+				late = true
+				timer.Reset(l.cfg.Patience)
+			}
 		}
 	}
 	w.Requests, w.Behind, w.Answers = len(times), int(l.behind.Load()-behind), int(l.answers.Load()-answers)

@@ -21,14 +21,14 @@ func TestT2AnalyzeFindsSettingsGoesOnAndPutsTheModelBack(t *testing.T) {
 input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
-parameters { key: "execute_delay_ms" value { string_value: "4" } }
+parameters { key: "execute_delay_ms" value { string_value: "50" } }
 `
 	models["slow/1/keep"] = ""
 	r := start(t, "--model-repository", repository(t, models), "--model-control-mode=explicit", "--load-model=slow")
 	dir := filepath.Join(t.TempDir(), "out")
 	c := analyze.Command{
 		Models: []string{"slow"}, URL: r.at("gRPC"), Metrics: r.at("metrics"), Instances: []int{1, 4}, Concurrency: []int{4}, Batches: []int{1},
-		Interval: 60 * time.Millisecond, Trials: 3, Out: dir, Memory: 1 << 20,
+		Interval: 200 * time.Millisecond, Trials: 3, Out: dir, Memory: 1 << 20,
 	}
 	var out bytes.Buffer
 	if err := c.Run(t.Context(), &out); err != nil {
@@ -42,7 +42,7 @@ parameters { key: "execute_delay_ms" value { string_value: "4" } }
 		t.Fatal(err)
 	}
 	conf, err := modelconfig.Parse(text)
-	if err != nil || conf.GetInstanceGroup()[0].GetCount() != 4 || conf.GetParameters()["execute_delay_ms"].GetStringValue() != "4" {
+	if err != nil || conf.GetInstanceGroup()[0].GetCount() != 4 || conf.GetParameters()["execute_delay_ms"].GetStringValue() != "50" {
 		t.Errorf("got %v, %v", conf, err)
 	}
 	html, err := os.ReadFile(filepath.Join(dir, "report.html"))

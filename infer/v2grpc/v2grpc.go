@@ -126,6 +126,13 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg, underWay: underway.New(), quit: make(chan struct{})}
 }
 
+const (
+	// delivered is how long after a call its answer is with the client: grpc-go waits no longer for its goodbye either.
+	delivered = 5 * time.Second
+	// farewell is what clients get to close connections on which nothing happens.
+	farewell = 200 * time.Millisecond
+)
+
 // Run serves ln, which it closes, until ctx ends; calls under way then get StopTimeout to end, and streams end
 // as soon as nothing is under way on them. Whoever comes meanwhile is told that the server stops. Run is called once.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
@@ -148,15 +155,28 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	hard := context.AfterFunc(grace, srv.Stop)
 	defer hard()
 	s.underWay.Wait(grace)
+	if s.underWay.Quiet() > delivered {
+		// Idle clients in C and Python do not look at their connections, and never answer what a graceful stop asks them.
+		soon := time.AfterFunc(farewell, srv.Stop)
+		defer soon.Stop()
+	}
 	srv.GracefulStop()
 	s.readers.Wait()
 	return nil
+}
+
+// count counts the calls that are not inference, which counts itself.
+func (s *Server) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	s.underWay.Begin()
+	defer func() { s.underWay.End(s.stopping.Load()) }()
+	return handle(ctx, req)
 }
 
 func (s *Server) options() []grpc.ServerOption {
 	k := s.cfg.Keepalive
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{}),
+		grpc.UnaryInterceptor(s.count),
 		grpc.MaxRecvMsgSize(math.MaxInt32),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

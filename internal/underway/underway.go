@@ -5,11 +5,13 @@ package underway
 import (
 	"context"
 	"sync/atomic"
+	"time"
 )
 
 // Calls counts calls; New makes it.
 type Calls struct {
 	n    atomic.Int64
+	last atomic.Int64  // when one ended, in nanoseconds since 1970; 0: none did
 	none chan struct{} // one slot: perhaps none is left
 }
 
@@ -21,6 +23,7 @@ func (c *Calls) Begin() { c.n.Add(1) }
 
 // End counts one that has ended; stopping tells whether anybody waits for the last one.
 func (c *Calls) End(stopping bool) {
+	c.last.Store(time.Now().UnixNano())
 	if c.n.Add(-1) == 0 && stopping {
 		select {
 		case c.none <- struct{}{}:
@@ -28,6 +31,9 @@ func (c *Calls) End(stopping bool) {
 		}
 	}
 }
+
+// Quiet is how long ago the last one ended.
+func (c *Calls) Quiet() time.Duration { return time.Since(time.Unix(0, c.last.Load())) }
 
 // Wait returns when none is left, or when ctx ends. Those who end must know that the server stops before it is called.
 func (c *Calls) Wait(ctx context.Context) {
