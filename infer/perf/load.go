@@ -30,8 +30,8 @@ type load struct {
 	inputs int     // bytes of a slot before the outputs
 	places []place // of outputs in a slot
 
-	behind  atomic.Int64
-	answers atomic.Int64  // of decoupled models
+	behind  atomic.Int64  // since the last window
+	answers atomic.Int64  // of decoupled models, since then
 	turn    atomic.Uint64 // of requests, or of sequences, of the input data
 	sent    atomic.Int64
 	limit   int64        // of those; 0: none
@@ -138,6 +138,8 @@ func (l *load) begin(ctx context.Context, limit int) (samples <-chan sample, sto
 	l.limit = int64(limit)
 	l.sent.Store(0)
 	l.working.Store(0)
+	l.behind.Store(0)
+	l.answers.Store(0)
 	out := make(chan sample, 1024) // workers should not wait for the sums
 	go func() {
 		l.run(ctx, out)
@@ -397,7 +399,7 @@ func (w *worker) receive() (answered []time.Time, wrong, err error) {
 		if len(resp.Outputs) > 0 && wrong == nil {
 			wrong = w.check(resp)
 		}
-		if resp.Final || !w.load.model.decoupled {
+		if resp.Release(); resp.Final || !w.load.model.decoupled {
 			return answered, wrong, nil
 		}
 	}

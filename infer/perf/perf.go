@@ -460,7 +460,6 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 	var w Window
 	var times []time.Duration
 	begin := time.Now()
-	behind, answers := l.behind.Load(), l.answers.Load()
 	timer := time.NewTimer(l.cfg.Window)
 	defer timer.Stop()
 	end, late := timer.C, false
@@ -500,7 +499,7 @@ func (l *load) window(ctx context.Context, samples <-chan sample, res *Result) (
 			}
 		}
 	}
-	w.Requests, w.Behind, w.Answers = len(times), int(l.behind.Load()-behind), int(l.answers.Load()-answers)
+	w.Requests, w.Behind, w.Answers = len(times), int(l.behind.Swap(0)), int(l.answers.Swap(0))
 	w.Throughput = float64(len(times)*l.batch()) / time.Since(begin).Seconds()
 	w.Latency = l.cfg.latency(times)
 	return w, times, nil

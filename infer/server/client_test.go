@@ -150,3 +150,50 @@ func TestPoolOfSharedMemory(t *testing.T) {
 		t.Error("a pool larger than memory was made")
 	}
 }
+
+// Answers lie in memory that is used again: what one reads before it gives its answer back is never another's.
+func TestClientsGiveMemoryOfAnswersBack(t *testing.T) {
+	r := start(t, "--model-repository", repository(t, testModels()))
+	g, err := v2client.New(r.at("gRPC"), v2client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	h := v2client.NewHTTP("http://"+r.at("HTTP"), v2client.Config{})
+	defer func() { _ = h.Close() }()
+	s, err := g.Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := func(_ context.Context, req *v2client.Request) (*v2client.Response, error) {
+		if err := s.SendRequest(req); err != nil {
+			return nil, err
+		}
+		return s.Next()
+	}
+	for name, ask := range map[string]func(context.Context, *v2client.Request) (*v2client.Response, error){"gRPC": g.Infer, "HTTP": h.Infer, "stream": stream} {
+		t.Run(name, func(t *testing.T) {
+			var kept *v2client.Response // across the others
+			for i := range 60 {
+				data := bytes.Repeat([]byte{byte(i), 1, 2, 3}, 1+997*(i%7))
+				resp, err := ask(t.Context(), &v2client.Request{Model: "plain", Inputs: []v2client.Input{plain(data)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out := resp.Output("OUTPUT0"); out == nil || !bytes.Equal(out.Data, data) {
+					t.Fatalf("answer %d is another", i)
+				}
+				if kept == nil {
+					kept = resp
+					continue
+				}
+				if resp.Release(); len(resp.Outputs[0].Data) > 0 {
+					t.Fatal("what was given back can be read")
+				}
+			}
+			if !bytes.Equal(kept.Outputs[0].Data, []byte{0, 1, 2, 3}) {
+				t.Errorf("what was kept is %v now", kept.Outputs[0].Data)
+			}
+		})
+	}
+}

@@ -55,8 +55,13 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	case *answer:
 		m.memory = data.MaterializeToBuffer(c.pool)
 		return unmarshalResponse(m.memory.ReadOnlyData(), m.ModelInferResponse)
+	case *streamAnswer:
+		m.memory = data.MaterializeToBuffer(c.pool)
+		return unmarshalStreamed(m.memory.ReadOnlyData(), m.ModelStreamInferResponse)
 	case *inference.ModelInferResponse:
 		return unmarshalResponse(data.Materialize(), m)
+	case *inference.ModelStreamInferResponse:
+		return unmarshalStreamed(data.Materialize(), m)
 	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
@@ -99,6 +104,45 @@ type answer struct {
 	*inference.ModelInferResponse
 
 	memory mem.Buffer
+}
+
+// streamAnswer is a response of a stream whose memory can be given back.
+type streamAnswer struct {
+	*inference.ModelStreamInferResponse
+
+	memory mem.Buffer
+}
+
+// unmarshalStreamed decodes b into m, whose raw contents are then views of b.
+func unmarshalStreamed(b []byte, m *inference.ModelStreamInferResponse) error {
+	const response = 2 // infer_response
+	var rest, inner []byte
+	found := 0
+	for left := b; len(left) > 0; {
+		num, typ, tag := protowire.ConsumeTag(left)
+		if tag < 0 {
+			return errWire
+		}
+		n := protowire.ConsumeFieldValue(num, typ, left[tag:])
+		if n < 0 {
+			return errWire
+		}
+		if num == response && typ == protowire.BytesType {
+			inner, _ = protowire.ConsumeBytes(left[tag:])
+			found++
+		} else {
+			rest = append(rest, left[:tag+n]...)
+		}
+		left = left[tag+n:]
+	}
+	if found != 1 { // none, or several to be merged
+		return proto.Unmarshal(b, m)
+	}
+	if err := proto.Unmarshal(rest, m); err != nil {
+		return err
+	}
+	m.InferResponse = new(inference.ModelInferResponse)
+	return unmarshalResponse(inner, m.InferResponse)
 }
 
 // unmarshalResponse decodes b into m, whose raw contents are then views of b.

@@ -37,6 +37,29 @@ func FuzzResponsesAreReadAsProtobufReadsThem(f *testing.F) {
 	})
 }
 
+func FuzzStreamedResponsesAreReadAsProtobufReadsThem(f *testing.F) {
+	one := &inference.ModelInferResponse{ModelName: "m", RawOutputContents: [][]byte{{1, 2}, {}}}
+	for _, m := range []*inference.ModelStreamInferResponse{{}, {ErrorMessage: "no"}, {InferResponse: one}, {ErrorMessage: "no", InferResponse: one}} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(append(b, b...)) // what is there twice is merged
+	}
+	f.Add([]byte{0x12, 9})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		want, got := new(inference.ModelStreamInferResponse), new(inference.ModelStreamInferResponse)
+		wantErr, err := proto.Unmarshal(b, want), unmarshalStreamed(b, got)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("got %v, want %v", err, wantErr)
+		}
+		if err == nil && !proto.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
 func FuzzPiecesAreTheRequest(f *testing.F) {
 	f.Add("m", "id", []byte{1, 2, 3}, uint16(inPlace))
 	f.Add("", "", []byte(nil), uint16(0))

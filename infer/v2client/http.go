@@ -7,12 +7,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/vedette/vedette/infer/tensor"
+	"github.com/vedette/vedette/internal/grpcpool"
 )
 
 const headerLength = "Inference-Header-Content-Length"
@@ -22,6 +26,7 @@ type HTTP struct {
 	base      string
 	headers   map[string]string
 	transport *http.Transport
+	pool      grpcpool.Pool // of answers
 }
 
 // NewHTTP makes a client of a server's base address, http://host:port. Connections are kept for as many calls
@@ -136,14 +141,39 @@ func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body := bytes.NewBuffer(make([]byte, 0, max(resp.ContentLength, 0)))
-	if _, err := body.ReadFrom(resp.Body); err != nil {
+	body, err := h.read(resp)
+	if err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, statusError(resp, body.Bytes())
+		defer body.Free()
+		return nil, statusError(resp, body.ReadOnlyData())
 	}
-	return parseHTTP(body.Bytes(), resp.Header.Get(headerLength))
+	r, err := parseHTTP(body.ReadOnlyData(), resp.Header.Get(headerLength))
+	if err != nil {
+		body.Free()
+		return nil, err
+	}
+	r.memory = body
+	return r, nil
+}
+
+// read takes an answer into lent memory; one whose length is not told, into memory of its own.
+func (h *HTTP) read(resp *http.Response) (mem.Buffer, error) {
+	n := resp.ContentLength
+	if n < 0 {
+		b, err := io.ReadAll(resp.Body)
+		return mem.SliceBuffer(b), err
+	}
+	if n > math.MaxInt32 {
+		return nil, fmt.Errorf("%d bytes are more than any answer may have", n)
+	}
+	b := h.pool.Get(int(n))
+	if _, err := io.ReadFull(resp.Body, *b); err != nil {
+		h.pool.Put(b)
+		return nil, err
+	}
+	return mem.NewBuffer(b, &h.pool), nil
 }
 
 func (r *Request) json() ([]byte, error) {

@@ -227,15 +227,21 @@ func (e *AnswerError) Error() string { return e.Message }
 // Next receives the next response. An *AnswerError is about one request, io.EOF the end, any other error the
 // stream's.
 func (s *Stream) Next() (*Response, error) {
-	m, err := s.Recv()
+	a := streamAnswer{ModelStreamInferResponse: new(inference.ModelStreamInferResponse)}
+	err := s.RecvMsg(&a)
 	if errors.Is(err, io.EOF) {
 		return nil, io.EOF
 	}
 	if err != nil {
 		return nil, err
 	}
-	if text := m.GetErrorMessage(); text != "" {
-		return nil, &AnswerError{ID: m.GetInferResponse().GetId(), Message: text}
+	if text := a.GetErrorMessage(); text != "" {
+		return nil, &AnswerError{ID: a.GetInferResponse().GetId(), Message: text}
 	}
-	return response(m.GetInferResponse())
+	resp, err := response(a.GetInferResponse())
+	if err != nil {
+		return nil, err
+	}
+	resp.memory = a.memory
+	return resp, nil
 }
