@@ -334,7 +334,11 @@ func described(c *vedettev1.Camera) [][]string {
 		if in.GetTransport() != "" { // files and devices have none
 			over = " over " + in.GetTransport()
 		}
-		add("stream", "%s %dx%d%s, %.4g pictures a second, %.2f Mbit/s, a keyframe every %d", m.GetCodec(), m.GetWidth(), m.GetHeight(), over, m.GetFps(), in.GetBitRate()/1e6, in.GetGop())
+		keyframes := ""
+		if in.GetGop() > 0 { // it has been seen for long enough
+			keyframes = fmt.Sprintf(", a keyframe every %d", in.GetGop())
+		}
+		add("stream", "%s %dx%d%s, %.4g pictures a second, %.2f Mbit/s%s", m.GetCodec(), m.GetWidth(), m.GetHeight(), over, m.GetFps(), in.GetBitRate()/1e6, keyframes)
 		decoder := in.GetDecoder()
 		if why := in.GetDecoderFallback(); why != "" {
 			decoder += " (instead of " + why + ")"
