@@ -92,7 +92,7 @@ func contract() []row {
 		{id: "X5", title: "Trace settings", deviation: "spans of OpenTelemetry carry no tensors"},
 		{id: "X6", title: "Log settings"},
 		{id: "X7", title: "Custom back ends and reference models", deviation: "a back end is a Go package or a server of its own, not a shared library"},
-		{id: "X8", title: "Models that call models", deviation: "scripts are Starlark, bounded in steps and time, in place of Python"},
+		{id: "X8", title: "Models that call models", deviation: "scripts are Starlark, bounded in steps and time, in place of Python; they load and unload no models"},
 		{id: "X9", title: "Command line", last: true},
 
 		{id: "T1", title: "Measuring a server under load"},

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,64 @@ func tryInfer(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwar
 	return starlark.Tuple{c.hold(r), starlark.None}, nil
 }
 
+// maxAnswers bounds what one infer_stream keeps.
+const maxAnswers = 1024
+
+// inferStream waits until a model that answers any number of times is done.
+func inferStream(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	c, err := current(t)
+	if err != nil {
+		return nil, err
+	}
+	req, err := c.request(b.Name(), args, kwargs)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	var responses []*infer.Response
+	var fault error
+	done := make(chan struct{})
+	err = c.in.model.Inferer.Submit(ctx, req, func(r infer.Reply) {
+		if r.Err != nil {
+			fault = cmp.Or(fault, r.Err)
+		}
+		if r.Response != nil {
+			responses = append(responses, r.Response)
+		}
+		if len(responses) > maxAnswers {
+			fault = cmp.Or(fault, fmt.Errorf("it answers more than %d times", maxAnswers))
+			cancel()
+			responses[maxAnswers].Release()
+			responses = responses[:maxAnswers]
+		}
+		if r.Final {
+			close(done)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("model '%s': %w", req.Model, err)
+	}
+	<-done
+	list := make([]starlark.Value, len(responses))
+	for i, r := range responses {
+		list[i] = c.hold(r)
+	}
+	if fault != nil {
+		return nil, fmt.Errorf("model '%s': %w", req.Model, fault)
+	}
+	return starlark.NewList(list), nil
+}
+
+// cancelled tells whether the client has given up.
+func cancelled(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	c, err := current(t)
+	if err != nil {
+		return nil, err
+	}
+	return starlark.Bool(c.job.Cancelled()), starlark.UnpackArgs(b.Name(), args, kwargs)
+}
+
 // inferAll submits everything before it waits for anything.
 func inferAll(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	c, err := current(t)
@@ -167,13 +226,18 @@ func (c *call) all(requests []*infer.Request) ([]*infer.Response, error) {
 // request reads the arguments of infer.
 func (c *call) request(fn string, args starlark.Tuple, kwargs []starlark.Tuple) (*infer.Request, error) {
 	req := &infer.Request{Version: -1, ID: c.job.Request.ID, Scope: c.job.Request.Scope, Priority: c.job.Request.Priority, Received: time.Now()}
-	var inputs *starlark.Dict
+	var inputs, parameters *starlark.Dict
 	var outputs *starlark.List
 	var version, timeout int64 = -1, 0
 	var id starlark.Value
 	if err := starlark.UnpackArgs(fn, args, kwargs, "model", &req.Model, "inputs", &inputs, "outputs?", &outputs, "version?", &version,
-		"timeout_us?", &timeout, "correlation_id?", &id, "sequence_start?", &req.SequenceStart, "sequence_end?", &req.SequenceEnd); err != nil {
+		"timeout_us?", &timeout, "correlation_id?", &id, "sequence_start?", &req.SequenceStart, "sequence_end?", &req.SequenceEnd,
+		"parameters?", &parameters); err != nil {
 		return nil, err
+	}
+	var err error
+	if req.Parameters, err = given(parameters); err != nil {
+		return nil, fmt.Errorf("%s: %w", fn, err)
 	}
 	req.Version, req.Timeout = version, time.Duration(timeout)*time.Microsecond
 	switch id := id.(type) {
@@ -210,6 +274,37 @@ func (c *call) request(fn string, args starlark.Tuple, kwargs []starlark.Tuple) 
 		req.Outputs = append(req.Outputs, infer.OutputSpec{Name: name})
 	}
 	return req, nil
+}
+
+// given are the parameters that a script sends along.
+func given(d *starlark.Dict) (map[string]any, error) {
+	if d == nil || d.Len() == 0 {
+		return nil, nil //nolint:nilnil // an empty map is as good
+	}
+	out := make(map[string]any, d.Len())
+	for _, kv := range d.Items() {
+		name, ok := starlark.AsString(kv[0])
+		if !ok {
+			return nil, fmt.Errorf("the name of parameter %s is no string", kv[0])
+		}
+		switch v := kv[1].(type) {
+		case starlark.String:
+			out[name] = string(v)
+		case starlark.Bool:
+			out[name] = bool(v)
+		case starlark.Float:
+			out[name] = float64(v)
+		case starlark.Int:
+			n, ok := v.Int64()
+			if !ok {
+				return nil, fmt.Errorf("parameter '%s': %s does not fit 64 bits", name, v)
+			}
+			out[name] = n
+		default:
+			return nil, fmt.Errorf("parameter '%s' is %s, not a string, number or truth", name, v.Type())
+		}
+	}
+	return out, nil
 }
 
 // hold shows a response to the script for as long as the script runs.

@@ -11,11 +11,13 @@
 // sequence_end. What a script may call:
 //
 //	tensor(datatype, shape, values)   makes a tensor
-//	infer(model, inputs, outputs=[], version=-1, timeout_us=0, correlation_id=0, sequence_start=False, sequence_end=False)
+//	infer(model, inputs, outputs=[], version=-1, timeout_us=0, correlation_id=0, sequence_start=False, sequence_end=False, parameters={})
 //	                                  runs a model and returns its outputs by name; its error ends the script
+//	infer_stream(...)                 the same for a decoupled model: returns a list of what it answered, once it is done
 //	try_infer(...)                    the same, returns (outputs, None) or (None, error text)
 //	infer_all([(model, inputs), ...]) runs several at once, so that they can share batches
 //	respond(outputs)                  answers now (decoupled models, which then return None)
+//	cancelled()                       tells whether the client has given the request up
 //	config                            the model's parameters
 //
 // A tensor has datatype, shape, size, values() (flat), rows(from, to) (a view along
@@ -224,11 +226,13 @@ func (in *instance) predeclared() starlark.StringDict {
 	}
 	config.Freeze()
 	return starlark.StringDict{
-		"config":    config,
-		"tensor":    starlark.NewBuiltin("tensor", makeTensor),
-		"infer":     starlark.NewBuiltin("infer", inferOne),
-		"try_infer": starlark.NewBuiltin("try_infer", tryInfer),
-		"infer_all": starlark.NewBuiltin("infer_all", inferAll),
-		"respond":   starlark.NewBuiltin("respond", respond),
+		"config":       config,
+		"tensor":       starlark.NewBuiltin("tensor", makeTensor),
+		"infer":        starlark.NewBuiltin("infer", inferOne),
+		"infer_stream": starlark.NewBuiltin("infer_stream", inferStream),
+		"try_infer":    starlark.NewBuiltin("try_infer", tryInfer),
+		"infer_all":    starlark.NewBuiltin("infer_all", inferAll),
+		"respond":      starlark.NewBuiltin("respond", respond),
+		"cancelled":    starlark.NewBuiltin("cancelled", cancelled),
 	}
 }

@@ -37,6 +37,22 @@ type models struct {
 }
 
 func (m *models) Submit(ctx context.Context, req *infer.Request, reply func(infer.Reply)) error {
+	if req.Model == "many" { // as often as it is told, or until it is cancelled
+		n := req.Parameters["n"].(int64)
+		m.wg.Go(func() {
+			for i := int64(0); i < n && ctx.Err() == nil; i++ {
+				r := infer.NewResponse(&m.pool, nil)
+				tensor.View[int64](r.Add("OUT", tensor.Int64, []int64{1}, 8))[0] = i
+				reply(infer.Reply{Response: r})
+			}
+			if req.Parameters["fault"] == true {
+				reply(infer.Reply{Err: infer.Errorf(infer.Unavailable, "tired"), Final: true})
+				return
+			}
+			reply(infer.Reply{Final: true})
+		})
+		return nil
+	}
 	f := m.run[req.Model]
 	if f == nil {
 		return infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", req.Model)
@@ -164,6 +180,16 @@ def execute(request):
     outputs, err = try_infer("broken", {"X": request.inputs["IN"]})
     return {"OUT": tensor("INT64", [1], [len(err)])}
 `, []int64{int64(len("out of order"))}},
+		{"a model that answers several times", `
+def execute(request):
+    parts = infer_stream("many", {}, parameters={"n": 3, "s": "text", "b": False, "f": 1.5})
+    return {"OUT": tensor("INT64", [len(parts)], [p["OUT"].values()[0] for p in parts])}
+`, []int64{0, 1, 2}},
+		{"a model that answers nothing", `
+def execute(request):
+    if cancelled(): fail("the client still waits")
+    return {"OUT": tensor("INT64", [1], [len(infer_stream("many", {}, parameters={"n": 0}))])}
+`, []int64{0}},
 		{"what the request says", `
 def execute(request):
     if request.id != "r1": fail("id " + request.id)
@@ -198,6 +224,11 @@ func TestX8ScriptsThatFailSayWhyAndWhere(t *testing.T) {
 		code             infer.Code
 	}{
 		{"an inner error keeps its code", begin + `return infer("broken", {"X": request.inputs["IN"]})`, "model 'broken': out of order", infer.Unavailable},
+		{"one of several answers that fails", begin + `return infer_stream("many", {}, parameters={"n": 2, "fault": True})[0]`, "model 'many': tired", infer.Unavailable},
+		{"answers without end", begin + `return infer_stream("many", {}, parameters={"n": 1 << 62})[0]`, "more than 1024 times", infer.Internal},
+		{"a parameter that is none", begin + `return infer("double", {}, parameters={"x": []})`, "parameter 'x' is list", infer.Internal},
+		{"a parameter that does not fit", begin + `return infer("double", {}, parameters={"x": 1 << 64})`, "does not fit 64 bits", infer.Internal},
+		{"a parameter without a name", begin + `return infer("double", {}, parameters={1: 1})`, "the name of parameter 1", infer.Internal},
 		{"a model there is not", begin + `return infer("nobody", {})`, "'nobody' is not found", infer.NotFound},
 		{"its own words", begin + `fail("no such thing")`, "no such thing", infer.Internal},
 		{"the place is named", begin + `return 1 // 0`, "model.star:2", infer.Internal},
