@@ -52,9 +52,8 @@ func restore(cfg *Config, subjects []*inference.ModelConfig) (*checkpoint, error
 	if old.Sent != c.Sent {
 		return nil, fmt.Errorf("checkpoint %s is of other requests (%s): remove it, or name another file", path, cmp.Or(old.Sent, "zeros"))
 	}
-	if cfg.Memory != nil { // what was measured without it tells nothing of limits to it
-		old.Points = slices.DeleteFunc(old.Points, func(p *Point) bool { return p.Memory == 0 })
-	}
+	// What was measured without the memory tells nothing of limits to it.
+	old.Points = slices.DeleteFunc(old.Points, func(p *Point) bool { return p == nil || cfg.Memory != nil && p.Memory == 0 })
 	return old, nil
 }
 

@@ -2,7 +2,11 @@ package perf
 
 import (
 	"bytes"
+	"crypto/tls"
+	"encoding/pem"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,6 +142,39 @@ func TestT1MomentsOfARateAreKept(t *testing.T) {
 		at := time.Now().Add(d)
 		if sleepUntil(t.Context(), at); time.Now().Before(at) {
 			t.Errorf("woke up %v early", time.Until(at))
+		}
+	}
+}
+
+func TestT1CertificatesAreBelievedAsFarAsIsSaid(t *testing.T) {
+	srv := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for example.com
+	defer srv.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		command Command
+		name    string
+		want    string
+	}{
+		{Command{CA: ca}, "example.com", ""},
+		{Command{CA: ca}, "other", "is valid for"},
+		{Command{CA: ca, VerifyHost: "0"}, "other", ""},
+		{Command{VerifyHost: "0"}, "example.com", "unknown authority"},
+		{Command{VerifyPeer: "0"}, "other", ""},
+	} {
+		cfg, err := c.command.client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.TLS.ServerName = c.name
+		conn, err := tls.Dial("tcp", srv.Listener.Addr().String(), cfg.TLS)
+		if err == nil {
+			_ = conn.Close()
+		}
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v at %s: got %v, want it to say %q", c.command, c.name, err, c.want)
 		}
 	}
 }

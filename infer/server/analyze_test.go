@@ -185,6 +185,18 @@ func TestT2AnalyzeBeginsWithModelsAsTheyAreOnDisk(t *testing.T) {
 	if code, body := fetch(t, "GET", "http://"+r.at("HTTP")+"/v2/models/plain2/config", ""); code != 200 || strings.Contains(body, `"count":7`) {
 		t.Error(code, body)
 	}
+	// A checkpoint with a hole is read.
+	checkpoint := filepath.Join(dir, "checkpoint.json")
+	text, err = os.ReadFile(checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(checkpoint, bytes.Replace(text, []byte(`"points":[`), []byte(`"points":[null,`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context(), io.Discard); err != nil {
+		t.Error(err)
+	}
 	// What was measured is of these requests alone.
 	c.Shape = []string{"IN:3"}
 	if err := c.Run(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "is of other requests (IN:2)") {
