@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,7 +67,7 @@ func (v *version) load(ctx context.Context) (err error) {
 		}
 		v.model = &backend.Model{
 			Name: v.name, Version: v.number, Dir: v.plan.dir, VersionDir: versionDir(v.plan.dir, v.number), Config: v.cfg,
-			Inferer: r, Logger: v.logger, Settings: r.cfg.Settings[v.cfg.GetBackend()],
+			Inferer: r, Logger: v.logger, Settings: r.settings(v.cfg.GetBackend()),
 		}
 		if !r.cfg.NoAutoComplete {
 			if err := be.Complete(ctx, v.model); err != nil {
@@ -343,4 +344,14 @@ func (v *version) abandon() {
 		v.close(in)
 	}
 	v.instances.Store(nil)
+}
+
+// settings are a backend's own over those of every backend.
+func (r *Repository) settings(backend string) map[string]string {
+	all := maps.Clone(r.cfg.Settings[""])
+	if all == nil {
+		return r.cfg.Settings[backend]
+	}
+	maps.Copy(all, r.cfg.Settings[backend])
+	return all
 }

@@ -223,3 +223,29 @@ func TestR7EveryInstanceIsWarmedBeforeItServes(t *testing.T) {
 		resp.Release()
 	})
 }
+
+// asked tells what it was set to.
+type asked struct {
+	backend.Backend
+	settings map[string]string
+}
+
+func (a *asked) Complete(ctx context.Context, m *backend.Model) error {
+	a.settings = m.Settings
+	return a.Backend.Complete(ctx, m)
+}
+
+func TestX9SettingsOfEveryBackendAndOfOne(t *testing.T) {
+	root := write(t, files{"m/config.pbtxt": echoModel, "m/1/keep": ""})
+	synctest.Test(t, func(t *testing.T) {
+		b := withEcho()
+		a := &asked{Backend: b["echo"]}
+		b["echo"] = a
+		serve(t, repository.Config{Roots: []string{root}, Backends: b, Settings: map[string]map[string]string{
+			"": {"x": "all", "y": "all"}, "echo": {"y": "own"}, "other": {"z": "other"},
+		}})
+		if want := map[string]string{"x": "all", "y": "own"}; !maps.Equal(a.settings, want) {
+			t.Errorf("the backend was set to %v, want %v", a.settings, want)
+		}
+	})
+}

@@ -45,7 +45,7 @@ type Config struct {
 	StoreCopies string
 	// Backends by the name a configuration gives.
 	Backends map[string]backend.Backend
-	// Settings by backend, then by key (--backend-config).
+	// Settings by backend, then by key (--backend-config); those of "" are every backend's.
 	Settings map[string]map[string]string
 
 	Mode Mode // empty: none

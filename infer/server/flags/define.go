@@ -1,11 +1,14 @@
 package flags
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vedette/vedette/infer/metrics"
 	"github.com/vedette/vedette/infer/repository"
@@ -36,18 +39,18 @@ func (p *parser) defineModels() {
 	f.StringVar(&r.StoreCopies, "model-copies", "", "`directory` that keeps the copies of models from stores over restarts; empty: they are temporary")
 	f.StringVar(&p.mode, "model-control-mode", "none", "who loads models: none, poll or explicit")
 	f.Func("load-model", "`name` to load at start in explicit mode, * is all; may be given several times", list(&r.Startup))
-	f.Func("repository-poll-secs", "`seconds` between looks at the directories in poll mode (15)", seconds(&r.PollInterval))
+	f.Func("repository-poll-secs", "`seconds` between looks at the directories in poll mode (15)", span(&r.PollInterval, time.Second, 0))
 	f.StringVar(&r.ConfigName, "model-config-name", "", "`name` of the configurations under configs/ to use")
 	p.bool(&r.Namespaces, "model-namespacing", false, "let several repositories have models of one name")
-	f.IntVar(&r.LoadThreads, "model-load-thread-count", 4, "models loaded at once")
-	f.IntVar(&r.LoadRetries, "model-load-retry-count", 0, "repetitions of a load that failed")
-	f.IntVar(&r.Cores, "cpu-budget", 0, "`cores` that instances and their threads share; 0: all of this process")
+	p.whole(&r.LoadThreads, "model-load-thread-count", 4, 1, math.MaxInt32, "`models` loaded at once (4)")
+	p.whole(&r.LoadRetries, "model-load-retry-count", 0, 0, math.MaxInt32, "`repetitions` of a load that failed (0)")
+	p.whole(&r.Cores, "cpu-budget", 0, 0, math.MaxInt32, "`cores` that instances and their threads share; 0: all of this process")
 	p.bool(&p.noAutoComplete, "disable-auto-complete-config", false, "take configurations as they are written")
 	p.bool(&p.strictConfig, "strict-model-config", false, "the same, by its old name")
 	p.bool(&p.exitOnError, "exit-on-error", true, "end when a model does not load at start; false with --private-socket")
 	p.bool(&p.strictReadiness, "strict-readiness", true, "ready only when every model is")
-	f.Func("exit-timeout-secs", "`seconds` that requests get to end at exit (30)", seconds(&p.cfg.ExitTimeout))
-	f.Func("backend-config", "`backend,key=value`; may be given several times", p.backendConfig)
+	f.Func("exit-timeout-secs", "`seconds` that requests get to end at exit (30)", span(&p.cfg.ExitTimeout, time.Second, 0))
+	f.Func("backend-config", "`backend,key=value`, or key=value for every backend; may be given several times", p.backendConfig)
 	f.StringVar(&p.cfg.ONNXRuntime, "onnxruntime", "", "`path` of ONNX Runtime's library")
 	f.Func("rate-limit", "execution_count or off: whether instances wait for resources", func(s string) error {
 		if s != "off" && s != "execution_count" {
@@ -57,7 +60,7 @@ func (p *parser) defineModels() {
 		return nil
 	})
 	f.Func("rate-limit-resource", "`name:count` of a resource, or name:count:device; may be given several times", p.resource)
-	f.IntVar(&r.CacheBytes, "response-cache-byte-size", 0, "`bytes` of the response cache; 0: there is none")
+	p.whole(&r.CacheBytes, "response-cache-byte-size", 0, 0, math.MaxInt, "`bytes` of the response cache; 0: there is none")
 	f.Func("cache-config", "`local,size=bytes` of the response cache", p.cacheConfig)
 	f.StringVar(&r.Name, "id", "triton", "`name` of the server in its metadata")
 }
@@ -79,10 +82,14 @@ func (p *parser) cacheConfig(s string) error {
 }
 
 func (p *parser) backendConfig(s string) error {
-	name, setting, ok := strings.Cut(s, ",")
-	key, value, ok2 := strings.Cut(setting, "=")
-	if !ok || !ok2 || key == "" {
-		return fmt.Errorf("%q is not backend,key=value", s)
+	var name string // none: of every backend
+	setting := s
+	if before, after, ok := strings.Cut(s, ","); ok {
+		name, setting = before, after
+	}
+	key, value, ok := strings.Cut(setting, "=")
+	if !ok || key == "" {
+		return fmt.Errorf("%q is not backend,key=value, nor key=value for every backend", s)
 	}
 	r := &p.cfg.Repository
 	if r.Settings == nil {
@@ -119,8 +126,12 @@ func (p *parser) defineListeners() {
 	f, c := p.set, &p.cfg
 	p.bool(&p.allowHTTP, "allow-http", true, "serve HTTP")
 	f.StringVar(&p.httpAddress, "http-address", "0.0.0.0", "`address` of HTTP")
-	f.IntVar(&p.httpPort, "http-port", 8000, "`port` of HTTP")
-	f.Int64Var(&c.HTTPMaxInput, "http-max-input-size", 64<<20, "`bytes` of JSON, of raw requests and of decompressed bodies")
+	p.whole(&p.httpPort, "http-port", 8000, 0, math.MaxUint16, "`port` of HTTP (8000)")
+	c.HTTPMaxInput = 64 << 20
+	f.Func("http-max-input-size", "`bytes` of JSON, of raw requests and of decompressed bodies (67108864)", func(s string) (err error) {
+		c.HTTPMaxInput, err = number(s, 1, math.MaxInt64)
+		return err
+	})
 	f.Func("http-header-forward-pattern", "`pattern` of headers that become parameters of requests", pattern(&c.HTTPForwardHeaders, false))
 	f.Func("http-restricted-api", "`apis:header=value` that closes groups of calls; may be given several times", func(s string) error {
 		apis, header, value, err := p.restriction("api", s)
@@ -131,7 +142,7 @@ func (p *parser) defineListeners() {
 
 	p.bool(&p.allowGRPC, "allow-grpc", true, "serve gRPC")
 	f.StringVar(&p.grpcAddress, "grpc-address", "0.0.0.0", "`address` of gRPC")
-	f.IntVar(&p.grpcPort, "grpc-port", 8001, "`port` of gRPC")
+	p.whole(&p.grpcPort, "grpc-port", 8001, 0, math.MaxUint16, "`port` of gRPC (8001)")
 	f.Func("grpc-header-forward-pattern", "`pattern` of headers that become parameters of requests", pattern(&c.GRPCForwardHeaders, true))
 	f.Func("grpc-restricted-protocol", "`apis:header=value` that closes groups of calls; may be given several times", func(s string) error {
 		apis, header, value, err := p.restriction("protocol", s)
@@ -146,17 +157,17 @@ func (p *parser) defineListeners() {
 		return nil
 	})
 	k := &c.GRPCKeepalive
-	f.Func("grpc-keepalive-time", "`ms` between probes of an idle connection (7200000)", milliseconds(&k.Time))
-	f.Func("grpc-keepalive-timeout", "`ms` for a probe's answer (20000)", milliseconds(&k.Timeout))
-	f.Func("grpc-http2-min-recv-ping-interval-without-data", "`ms` between a client's probes (300000)", milliseconds(&k.MinRecvPingInterval))
-	f.Func("grpc-max-connection-age", "`ms` a connection may last", milliseconds(&k.MaxConnectionAge))
-	f.Func("grpc-max-connection-age-grace", "`ms` its calls then get", milliseconds(&k.MaxConnectionGrace))
+	f.Func("grpc-keepalive-time", "`ms` between probes of an idle connection (7200000)", span(&k.Time, time.Millisecond, 0))
+	f.Func("grpc-keepalive-timeout", "`ms` for a probe's answer (20000)", span(&k.Timeout, time.Millisecond, 0))
+	f.Func("grpc-http2-min-recv-ping-interval-without-data", "`ms` between a client's probes (300000)", span(&k.MinRecvPingInterval, time.Millisecond, 0))
+	f.Func("grpc-max-connection-age", "`ms` a connection may last", span(&k.MaxConnectionAge, time.Millisecond, 0))
+	f.Func("grpc-max-connection-age-grace", "`ms` its calls then get", span(&k.MaxConnectionGrace, time.Millisecond, 0))
 	p.bool(&k.PermitWithoutCalls, "grpc-keepalive-permit-without-calls", false, "let clients probe without calls")
 	p.grpcTLS.define(p, "grpc")
 
 	p.bool(&p.allowMetrics, "allow-metrics", true, "serve metrics")
-	f.StringVar(&p.metricsAddress, "metrics-address", "0.0.0.0", "`address` of metrics")
-	f.IntVar(&p.metricsPort, "metrics-port", 8002, "`port` of metrics")
+	f.StringVar(&p.metricsAddress, "metrics-address", "", "`address` of metrics; that of HTTP unless given")
+	p.whole(&p.metricsPort, "metrics-port", 8002, 0, math.MaxUint16, "`port` of metrics (8002)")
 
 	f.StringVar(&c.PrivateSocket, "private-socket", "", "Unix `socket` for the appliance's requests")
 	f.StringVar(&c.MemorySocket, "memory-socket", "", "Unix `socket` for the appliance's shared memory")
@@ -209,7 +220,7 @@ func (p *parser) defineWatching() {
 	f, c := p.set, &p.cfg
 	p.bool(&p.allowCPU, "allow-cpu-metrics", true, "tell of the processor")
 	p.bool(&p.allowGPU, "allow-gpu-metrics", true, "tell of GPUs")
-	f.Func("metrics-interval-ms", "`ms` between measurements of the machine (2000)", milliseconds(&c.MetricsOptions.Interval))
+	f.Func("metrics-interval-ms", "`ms` between measurements of the machine (2000)", span(&c.MetricsOptions.Interval, time.Millisecond, 1))
 	f.Func("metrics-config", "`key=value`: counter_latencies, histogram_latencies, summary_latencies, summary_quantiles", p.metricsConfig)
 	f.Func("trace-config", "`key=value`: level, rate, count, or triton,file= and triton,log-frequency=", p.traceConfig)
 	for flag, key := range map[string]string{
@@ -225,8 +236,8 @@ func (p *parser) defineWatching() {
 			c.Log.Verbose = map[bool]uint32{true: 1}[v]
 			return nil
 		}
-		n, err := strconv.ParseUint(s, 10, 32)
-		c.Log.Verbose = uint32(n)
+		n, err := number(s, 0, math.MaxUint32)
+		c.Log.Verbose = uint32(n) //nolint:gosec // in its range
 		return err
 	})
 	f.StringVar(&p.logFile, "log-file", "", "`file` to log to instead of standard error")
@@ -266,12 +277,6 @@ func (p *parser) metricsConfig(s string) error {
 // spansConfig reads what --trace-config says of the mode opentelemetry.
 func (p *parser) spansConfig(key, value string) error {
 	t := &p.spans
-	number := func(to *int) (err error) {
-		if *to, err = strconv.Atoi(value); err == nil && *to < 0 {
-			err = fmt.Errorf("%s is less than 0", value)
-		}
-		return err
-	}
 	switch key {
 	case "url":
 		t.URL = value
@@ -285,11 +290,11 @@ func (p *parser) spansConfig(key, value string) error {
 		}
 		t.Resource[name] = is
 	case "bsp_max_queue_size":
-		return number(&t.MaxQueue)
+		return whole(&t.MaxQueue, 0, math.MaxInt32)(value)
 	case "bsp_max_export_batch_size":
-		return number(&t.MaxBatch)
+		return whole(&t.MaxBatch, 0, math.MaxInt32)(value)
 	case "bsp_schedule_delay":
-		return milliseconds(&t.Delay)(value)
+		return span(&t.Delay, time.Millisecond, 0)(value)
 	default:
 		return fmt.Errorf("unknown trace setting %q of opentelemetry", key)
 	}
@@ -318,11 +323,13 @@ func (p *parser) traceConfig(s string) error {
 			t.Levels = append(t.Levels, value)
 		}
 	case "rate":
-		t.Rate, err = strconv.Atoi(value)
+		err = whole(&t.Rate, 1, math.MaxInt32)(value)
 	case "count":
-		t.Count, err = strconv.Atoi(value)
+		if err = whole(&t.Count, -1, math.MaxInt32)(value); err == nil && t.Count == 0 {
+			err = errors.New("a count of 0 traces nothing: leave the level at OFF, or write -1 for no limit")
+		}
 	case "log-frequency":
-		t.LogFrequency, err = strconv.Atoi(value)
+		err = whole(&t.LogFrequency, 0, math.MaxInt32)(value)
 	case "file":
 		t.File = value
 	case "mode":
@@ -345,7 +352,8 @@ func (p *parser) defineIgnored() {
 		"http-thread-count", "grpc-infer-thread-count", "grpc-infer-allocation-pool-size", "grpc-max-response-pool-size", "grpc-http2-max-pings-without-data",
 		"grpc-http2-max-ping-strikes", "backend-directory", "repoagent-directory", "cache-directory", "host-policy", "pinned-memory-pool-byte-size",
 		"cuda-memory-pool-byte-size", "cuda-virtual-address-size", "min-supported-compute-capability", "buffer-manager-thread-count",
-		"model-load-gpu-limit",
+		"model-load-gpu-limit", "vertex-ai-port", "vertex-ai-thread-count", "vertex-ai-default-model", "sagemaker-port", "sagemaker-safe-port-range",
+		"sagemaker-thread-count",
 	} {
 		p.set.Func(name, "accepted, without effect here", func(string) error {
 			p.ignored = append(p.ignored, name)

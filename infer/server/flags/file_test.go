@@ -41,7 +41,7 @@ trace-config: ["level=TIMESTAMPS", "rate=3"]
 	}
 	for _, c := range []struct{ text, want string }{
 		{"model-repository: /a\nhtpp-port: 1\ngrpc-port: x\n", `line 2: there is no flag "htpp-port"`},
-		{"model-repository: /a\nhtpp-port: 1\ngrpc-port: x\n", "line 3: grpc-port: parse error"},
+		{"model-repository: /a\nhtpp-port: 1\ngrpc-port: x\n", "line 3: grpc-port: it is not a whole number within 0 and 65535"},
 		{"- a", "line 1: expected lines of flag: value"},
 		{"a: [", "did not find expected"},
 		{"http-port: {a: b}", "line 1: http-port takes a value or a list of values"},

@@ -2,10 +2,12 @@
 package flags
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -158,12 +160,15 @@ func (p *parser) bool(at *bool, name string, def bool, help string) {
 // finish turns what was read into a configuration.
 func (p *parser) finish(env func(string) string) error {
 	c := &p.cfg
-	if len(c.Repository.Roots) == 0 {
+	if len(c.Repository.Roots) == 0 || slices.Contains(c.Repository.Roots, "") {
 		return errors.New("--model-repository must be given: the directory that holds a directory for each model")
 	}
 	c.Repository.Mode = repository.Mode(p.mode)
 	if !slices.Contains([]repository.Mode{repository.ModeNone, repository.ModePoll, repository.ModeExplicit}, c.Repository.Mode) {
 		return fmt.Errorf("--model-control-mode %q is not none, poll or explicit", p.mode)
+	}
+	if c.Repository.Mode == repository.ModePoll && p.given("repository-poll-secs") && c.Repository.PollInterval == 0 {
+		return errors.New("--repository-poll-secs 0: poll mode needs 1 second at least")
 	}
 	if len(c.Repository.Startup) > 0 && c.Repository.Mode != repository.ModeExplicit {
 		return errors.New("--load-model works only with --model-control-mode=explicit")
@@ -182,15 +187,11 @@ func (p *parser) finish(env func(string) string) error {
 		to      *string
 		address string
 		port    int
-		name    string
 	}{
-		{p.allowHTTP, &c.HTTP, p.httpAddress, p.httpPort, "http"},
-		{p.allowGRPC, &c.GRPC, p.grpcAddress, p.grpcPort, "grpc"},
-		{p.allowMetrics, &c.Metrics, p.metricsAddress, p.metricsPort, "metrics"},
+		{p.allowHTTP, &c.HTTP, p.httpAddress, p.httpPort},
+		{p.allowGRPC, &c.GRPC, p.grpcAddress, p.grpcPort},
+		{p.allowMetrics, &c.Metrics, cmp.Or(p.metricsAddress, p.httpAddress), p.metricsPort},
 	} {
-		if a.port < 0 || a.port > 65535 {
-			return fmt.Errorf("--%s-port %d is not within 0 and 65535", a.name, a.port)
-		}
 		if a.allow {
 			*a.to = net.JoinHostPort(a.address, strconv.Itoa(a.port))
 		}
@@ -228,21 +229,35 @@ func (p *parser) given(name string) bool {
 	return found
 }
 
-func milliseconds(to *time.Duration) func(string) error {
+// whole defines a flag that is a whole number within bounds; the help says its default.
+func (p *parser) whole(at *int, name string, def, least, most int, help string) {
+	*at = def
+	p.set.Func(name, help, whole(at, least, most))
+}
+
+func whole(to *int, least, most int) func(string) error {
 	return func(s string) error {
-		n, err := strconv.ParseInt(s, 10, 32)
-		*to = time.Duration(n) * time.Millisecond
+		n, err := number(s, int64(least), int64(most))
+		if err == nil {
+			*to = int(n)
+		}
 		return err
 	}
 }
 
-func seconds(to *time.Duration) func(string) error {
+// span reads how long something takes, in a unit and at least so many of it.
+func span(to *time.Duration, unit time.Duration, least int64) func(string) error {
 	return func(s string) error {
-		n, err := strconv.ParseInt(s, 10, 32)
-		if n < 0 {
-			return fmt.Errorf("%d is negative", n)
-		}
-		*to = time.Duration(n) * time.Second
+		n, err := number(s, least, math.MaxInt32)
+		*to = time.Duration(n) * unit
 		return err
 	}
+}
+
+func number(s string, least, most int64) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("it is not a whole number within %d and %d", least, most)
+	}
+	return n, nil
 }

@@ -32,12 +32,27 @@ func TestX9BothWaysToWriteAFlag(t *testing.T) {
 
 func TestX9DefaultsAreTritons(t *testing.T) {
 	cfg, _, _, err := flags.Parse([]string{"--model-repository", "/a"}, none)
-	if err != nil || !cfg.ExitOnError || cfg.Repository.LooseReadiness || cfg.AllowClientMemory || cfg.HTTPMaxInput != 67108864 ||
+	if err != nil || cfg.Repository.LoadThreads != 4 || !cfg.ExitOnError || cfg.Repository.LooseReadiness || cfg.AllowClientMemory || cfg.HTTPMaxInput != 67108864 ||
 		cfg.HTTP != "0.0.0.0:8000" || cfg.Metrics != "0.0.0.0:8002" || cfg.Repository.Mode != repository.ModeNone || cfg.HTTPTLS != nil {
 		t.Errorf("got %+v, %v", cfg, err)
 	}
 	if cfg, _, _, _ = flags.Parse([]string{"--model-repository", "/a", "--private-socket", "/s"}, none); cfg.ExitOnError {
 		t.Error("a sidecar of the appliance ends when one model does not load")
+	}
+}
+
+func TestX9MetricsAreWhereHTTPIs(t *testing.T) {
+	for args, want := range map[string]string{
+		"--http-address 127.0.0.1":                       "127.0.0.1:8002",
+		"--http-address 127.0.0.1 --allow-http=false":    "127.0.0.1:8002",
+		"--http-address 127.0.0.1 --metrics-address ::1": "[::1]:8002",
+		"--backend-config=default-max-batch-size=8":      "0.0.0.0:8002",
+		"--vertex-ai-port 1 --sagemaker-thread-count=8":  "0.0.0.0:8002",
+	} {
+		cfg, _, _, err := flags.Parse(append([]string{"--model-repository=/a"}, strings.Fields(args)...), none)
+		if err != nil || cfg.Metrics != want {
+			t.Errorf("%s: metrics at %s, %v; want %s", args, cfg.Metrics, err, want)
+		}
 	}
 }
 
@@ -78,7 +93,7 @@ func TestX9WhatCannotBeFollowedIsRefusedWithTheUsage(t *testing.T) {
 		{"no repository", "--http-port 1", "--model-repository must be given"},
 		{"an unknown mode", "--model-repository /a --model-control-mode x", `"x" is not none, poll or explicit`},
 		{"a model outside explicit mode", "--model-repository /a --load-model x", "only with --model-control-mode=explicit"},
-		{"a port beyond all", "--model-repository /a --grpc-port 70000", "not within 0 and 65535"},
+		{"a port beyond all", "--model-repository /a --grpc-port 70000", "within 0 and 65535"},
 		{"a word left over", "--model-repository /a b", `unexpected argument "b"`},
 		{"an unknown group", "--model-repository /a --http-restricted-api=x:k=v", "unknown restricted api 'x'"},
 		{"an unknown group of gRPC", "--model-repository /a --grpc-restricted-protocol=x:k=v", "unknown restricted protocol 'x'"},
@@ -91,6 +106,18 @@ func TestX9WhatCannotBeFollowedIsRefusedWithTheUsage(t *testing.T) {
 		{"a trace mode there is not", "--model-repository /a --trace-config mode=x", `trace mode "x" is not triton or opentelemetry`},
 		{"an unknown setting of spans", "--model-repository /a --trace-config opentelemetry,x=y", `unknown trace setting "x" of opentelemetry`},
 		{"a resource that is none", "--model-repository /a --trace-config opentelemetry,resource=y", `the resource "y" is not key=value`},
+		{"an empty repository", "--model-repository=", "--model-repository must be given"},
+		{"a number that is none", "--model-repository /a --http-port abc", `invalid value "abc" for flag -http-port: it is not a whole number within 0 and 65535`},
+		{"no bytes at all", "--model-repository /a --http-max-input-size 0", "within 1 and"},
+		{"nobody who loads", "--model-repository /a --model-load-thread-count=0", "within 1 and"},
+		{"less than no cache", "--model-repository /a --response-cache-byte-size -1", "within 0 and"},
+		{"time that runs backwards", "--model-repository /a --grpc-keepalive-time -1", "within 0 and"},
+		{"polls without a pause", "--model-repository /a --model-control-mode poll --repository-poll-secs 0", "poll mode needs 1 second at least"},
+		{"one trace in none", "--model-repository /a --trace-config rate=0", "within 1 and"},
+		{"a limit of no traces", "--model-repository /a --trace-config count=0", "a count of 0 traces nothing"},
+		{"a level below none", "--model-repository /a --log-verbose -1", "within 0 and"},
+		{"a backend without a setting", "--model-repository /a --backend-config=onnxruntime", "is not backend,key=value, nor key=value for every backend"},
+		{"TLS without a certificate", "--model-repository /a --http-use-ssl 1", "--http-use-ssl needs --http-server-cert and --http-server-key"},
 		{"a certificate that is not there", "--model-repository /a --grpc-use-ssl=true --grpc-server-cert=/none --grpc-server-key=/none", "/none"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,11 +26,17 @@ func (t *tlsFlags) config(name string) (*tls.Config, error) {
 	if !t.use && !t.mutual {
 		return nil, nil //nolint:nilnil // plain text
 	}
+	if t.cert == "" || t.key == "" {
+		return nil, fmt.Errorf("--%s-use-ssl needs --%s-server-cert and --%s-server-key", name, name, name)
+	}
 	cert, err := tls.LoadX509KeyPair(t.cert, t.key)
 	if err != nil {
 		return nil, fmt.Errorf("--%s-server-cert %q and --%s-server-key %q: %w", name, t.cert, name, t.key, err)
 	}
 	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if t.mutual && t.root == "" {
+		return nil, fmt.Errorf("--%s-use-ssl-mutual needs --%s-root-cert", name, name)
+	}
 	if t.mutual {
 		pem, err := os.ReadFile(t.root)
 		if err != nil {
