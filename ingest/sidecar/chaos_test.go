@@ -46,14 +46,18 @@ func TestCamerasComeAndGoUnderLoadWithoutALeak(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for revision := range uint64(60) {
 		var list []*ingestv1.Camera
-		for i, cam := range cams {
+		for i := range len(cams) + 2 {
 			if rng.IntN(3) == 0 {
 				continue
 			}
-			list = append(list, &ingestv1.Camera{
-				Name: fmt.Sprintf("camera %d", i), Address: cam.Address(), Disabled: rng.IntN(8) == 0,
-				AnalysisRate: float64(rng.IntN(3) * 10), Slots: uint32(5 + rng.IntN(2)), Username: []string{"", "a", "b"}[rng.IntN(3)],
-			})
+			c := &ingestv1.Camera{
+				Name: fmt.Sprintf("camera %d", i), Address: cams[min(i, len(cams)-1)].Address(), Disabled: rng.IntN(8) == 0,
+				AnalysisRate: float64(rng.IntN(3) * 10), Slots: uint32(5 + rng.IntN(2)),
+			}
+			if i < len(cams)-1 { // those of one address share its session
+				c.Username = []string{"", "a", "b"}[rng.IntN(3)]
+			}
+			list = append(list, c)
 		}
 		r.client.SetCameras(&ingestv1.SetCameras{Revision: revision + 1, Cameras: list})
 		if rng.IntN(4) == 0 {
@@ -70,8 +74,8 @@ func TestCamerasComeAndGoUnderLoadWithoutALeak(t *testing.T) {
 		}
 	}
 	var last []*ingestv1.Camera
-	for i, cam := range cams {
-		last = append(last, &ingestv1.Camera{Name: fmt.Sprintf("camera %d", i), Address: cam.Address()})
+	for i := range len(cams) + 2 {
+		last = append(last, &ingestv1.Camera{Name: fmt.Sprintf("camera %d", i), Address: cams[min(i, len(cams)-1)].Address()})
 	}
 	r.client.SetCameras(&ingestv1.SetCameras{Revision: 100, Cameras: last})
 	streaming := map[string]bool{}
