@@ -104,6 +104,14 @@ func Overdue(stage Stage, t Transport) *Error {
 	return e
 }
 
+// Undecodable says that pictures came in a session, and not one of so many that were tried could be decoded.
+func Undecodable(failed uint64) *Error {
+	return &Error{
+		Reason: ReasonDecode, Stage: StageFirstFrame,
+		Err: fmt.Errorf("coded pictures come, and none of %d could be decoded: the stream is damaged or lacks its parameter sets (SPS, PPS)", failed),
+	}
+}
+
 // AsError returns err as a typed fault; an untyped one is INTERNAL, nil stays nil.
 func AsError(err error) *Error {
 	if err == nil {

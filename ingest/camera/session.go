@@ -185,6 +185,9 @@ func (s *session) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 			continue
 		}
 		err := ingest.Overdue(stage, s.c.settings().Transport)
+		if failed := s.decoder.Counts().Errors; stage == ingest.StageFirstFrame && failed > 0 {
+			err = ingest.Undecodable(failed)
+		}
 		if streaming {
 			s.c.set(Status{State: Stalled, Stage: stage, Err: err, Epoch: epoch})
 		}

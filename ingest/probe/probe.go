@@ -273,6 +273,9 @@ func (l *look) judge(ended error, t ingest.Transport) Result {
 		}
 		r.Stage = l.stage + 1
 		r.Err = ingest.Overdue(r.Stage, t)
+		if failed := l.decoder.Counts().Errors; r.Stage == ingest.StageFirstFrame && failed > 0 {
+			r.Err = ingest.Undecodable(failed)
+		}
 		return r
 	}
 	if d := (l.lastUnit - l.firstUnit).Seconds(); d > 0.5 {

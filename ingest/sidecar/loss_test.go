@@ -1,8 +1,11 @@
 package sidecar_test
 
 import (
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pion/rtp"
 
@@ -78,5 +81,24 @@ func TestAJumpOfRTPTimeOpensAnEpochAndAWrapDoesNot(t *testing.T) {
 	}
 	if _, all, _ := cam.Sessions(); all != 1 {
 		t.Errorf("%d sessions", all)
+	}
+}
+
+func TestAStreamWithoutItsParameterSetsSaysSo(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 25, GOP: 5})
+	clip.Sets = [][]byte{nil, nil} // of the SDP
+	for i, u := range clip.Units {
+		clip.Units[i].NALUs = slices.DeleteFunc(u.NALUs, func(n []byte) bool { return n[0]&0x1F == 7 || n[0]&0x1F == 8 })
+	}
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	deadlines := quick()
+	deadlines.FirstFrame = 300 * time.Millisecond
+	r := start(t, sidecar.Config{Deadlines: deadlines})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	s := next(t, r.status, "the failure", func(s *ingestv1.CameraStatus) bool {
+		return s.GetError().GetReason() == ingestv1.ErrorReason_ERROR_REASON_DECODE
+	})
+	if !strings.Contains(s.GetError().GetMessage(), "SPS") {
+		t.Errorf("got %v", s.GetError())
 	}
 }

@@ -67,9 +67,11 @@ func TestCamerasOfOneAddressShareItsSession(t *testing.T) {
 	single("without the first")
 
 	// It ends for all when the camera ends it, and there is one again.
+	epoch := r.state("two", ingestv1.CameraState_CAMERA_STATE_STREAMING).GetStreamEpoch()
 	cam.Kick()
-	r.state("two", ingestv1.CameraState_CAMERA_STATE_BACKOFF)
-	r.state("two", ingestv1.CameraState_CAMERA_STATE_STREAMING)
+	next(t, r.status, "a new stream epoch", func(s *ingestv1.CameraStatus) bool {
+		return s.GetCamera() == "two" && s.GetState() == ingestv1.CameraState_CAMERA_STATE_STREAMING && s.GetStreamEpoch() != epoch
+	})
 	if _, all, most := cam.Sessions(); all != 2 || most != 1 {
 		t.Errorf("after the connection broke: %d sessions, %d at once; want two, one after the other", all, most)
 	}
