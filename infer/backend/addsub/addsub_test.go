@@ -50,12 +50,12 @@ func TestAPassiveInstanceSubtractsForTheOthers(t *testing.T) {
 	}
 	active, helper := open(0, false), open(0, true)
 	ask := func() {
-		o := &owner{}
+		o := &backendtest.Owner{}
 		numbers := func(name string, v ...int32) tensor.Tensor {
 			return tensor.Tensor{Name: name, DataType: tensor.Int32, Shape: []int64{int64(len(v))}, Data: tensor.AsBytes(v)}
 		}
 		active.Execute(t.Context(), []*backend.Job{{Request: &infer.Request{}, Owner: o, Batch: 1, Inputs: []tensor.Tensor{numbers("INPUT0", 5, 7), numbers("INPUT1", 2, 9)}}})
-		sum, difference := tensor.View[int32](o.response.Output("OUTPUT0").Data), tensor.View[int32](o.response.Output("OUTPUT1").Data)
+		sum, difference := tensor.View[int32](o.Response.Output("OUTPUT0").Data), tensor.View[int32](o.Response.Output("OUTPUT1").Data)
 		if !slices.Equal(sum, []int32{7, 16}) || !slices.Equal(difference, []int32{3, -2}) {
 			t.Errorf("got %v and %v", sum, difference)
 		}
@@ -75,14 +75,3 @@ func TestAPassiveInstanceSubtractsForTheOthers(t *testing.T) {
 		t.Error(err, b.helpers)
 	}
 }
-
-// owner keeps a job's response.
-type owner struct {
-	backend.Owner
-
-	response *infer.Response
-}
-
-func (*owner) NewResponse(*backend.Job) *infer.Response    { return infer.NewResponse(nil, nil) }
-func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.response = r }
-func (*owner) Wants(*backend.Job, string) bool             { return true }

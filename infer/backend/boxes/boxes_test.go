@@ -18,33 +18,11 @@ import (
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/tracker"
 	"github.com/vedette/vedette/tracker/rows"
 )
-
-// owner takes one job's answer. Its response is used again once released.
-type owner struct {
-	pool  tensor.Pool
-	spare *infer.Response
-	resp  *infer.Response
-	err   error
-}
-
-func (o *owner) NewResponse(*backend.Job) *infer.Response {
-	if r := o.spare; r != nil {
-		o.spare = nil
-		return r
-	}
-	return infer.NewResponse(&o.pool, func(r *infer.Response) { o.spare = r })
-}
-func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp = r }
-func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
-func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
-func (*owner) Finish(*backend.Job)                         {}
-func (*owner) Reschedule(*backend.Job)                     {}
-func (*owner) Cancelled(*backend.Job) bool                 { return false }
-func (*owner) Wants(*backend.Job, string) bool             { return true }
 
 // floats makes a float head.
 func floats(name string, shape []int64, v []float32) tensor.Tensor {
@@ -93,15 +71,15 @@ func mustLoad(t testing.TB, heads []tensor.Tensor, parameters ...string) backend
 
 func run(t testing.TB, in backend.Instance, heads []tensor.Tensor) ([]tracker.Detection, error) {
 	t.Helper()
-	o := &owner{}
+	o := &backendtest.Owner{Reuse: true}
 	in.Execute(t.Context(), []*backend.Job{{Request: &infer.Request{}, Inputs: heads, Batch: 1, Owner: o, Timing: &backend.Timing{}}})
-	if (o.resp == nil) == (o.err == nil) {
-		t.Fatalf("response %v and error %v: want exactly one", o.resp, o.err)
+	if (o.Response == nil) == (o.Err == nil) {
+		t.Fatalf("response %v and error %v: want exactly one", o.Response, o.Err)
 	}
-	if o.err != nil {
-		return nil, o.err
+	if o.Err != nil {
+		return nil, o.Err
 	}
-	out := o.resp.Output("BOXES")
+	out := o.Response.Output("BOXES")
 	if want := []int64{int64(len(out.Data) / 24), 6}; fmt.Sprint(out.Shape) != fmt.Sprint(want) {
 		t.Errorf("BOXES of %d bytes has shape %v", len(out.Data), out.Shape)
 	}
@@ -244,11 +222,11 @@ func yoloxHeads(t testing.TB) []tensor.Tensor {
 
 func TestASteadyStreamAllocatesNothing(t *testing.T) {
 	heads := yoloxHeads(t)
-	in, o := mustLoad(t, heads), &owner{}
+	in, o := mustLoad(t, heads), &backendtest.Owner{Reuse: true}
 	jobs := []*backend.Job{{Request: &infer.Request{}, Inputs: heads, Batch: 1, Owner: o}}
 	n := testing.AllocsPerRun(50, func() {
 		in.Execute(t.Context(), jobs)
-		o.resp.Release()
+		o.Response.Release()
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a frame", n)
@@ -257,11 +235,11 @@ func TestASteadyStreamAllocatesNothing(t *testing.T) {
 
 func BenchmarkYOLOXNano(b *testing.B) {
 	heads := yoloxHeads(b)
-	in, o := mustLoad(b, heads), &owner{}
+	in, o := mustLoad(b, heads), &backendtest.Owner{Reuse: true}
 	jobs := []*backend.Job{{Request: &infer.Request{}, Inputs: heads, Batch: 1, Owner: o}}
 	b.ReportAllocs()
 	for b.Loop() {
 		in.Execute(b.Context(), jobs)
-		o.resp.Release()
+		o.Response.Release()
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 )
 
 var budgets = flag.Bool("measure", false, "measure and print one line per measure")
@@ -18,14 +19,14 @@ func TestMeasure(t *testing.T) {
 		t.Skip("make bench-vision measures; it takes a second")
 	}
 	heads := yoloxHeads(t)
-	in, o := mustLoad(t, heads), &owner{}
+	in, o := mustLoad(t, heads), &backendtest.Owner{Reuse: true}
 	jobs := []*backend.Job{{Request: &infer.Request{}, Inputs: heads, Batch: 1, Owner: o}}
 	var took []time.Duration
 	for range 1000 {
 		begin := time.Now()
 		in.Execute(t.Context(), jobs)
 		took = append(took, time.Since(begin))
-		o.resp.Release()
+		o.Response.Release()
 	}
 	slices.Sort(took)
 	median := float64(took[500].Nanoseconds()) / 1000

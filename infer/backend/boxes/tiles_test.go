@@ -7,6 +7,7 @@ import (
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/tracker"
 	"github.com/vedette/vedette/tracker/rows"
@@ -51,12 +52,12 @@ func loadTiled(t *testing.T, parameters ...string) backend.Instance {
 
 func runTiled(t *testing.T, in backend.Instance, inputs []tensor.Tensor) ([]tracker.Detection, error) {
 	t.Helper()
-	o := &owner{}
+	o := &backendtest.Owner{Reuse: true}
 	in.Execute(t.Context(), []*backend.Job{{Request: &infer.Request{}, Inputs: inputs, Batch: 3, Owner: o, Timing: &backend.Timing{}}})
-	if o.err != nil {
-		return nil, o.err
+	if o.Err != nil {
+		return nil, o.Err
 	}
-	out := o.resp.Output("BOXES")
+	out := o.Response.Output("BOXES")
 	if want := []int64{1, int64(len(out.Data) / 24), 6}; !slices.Equal(out.Shape, want) {
 		t.Errorf("BOXES has shape %v, want %v", out.Shape, want)
 	}

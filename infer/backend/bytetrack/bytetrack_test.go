@@ -164,10 +164,10 @@ func TestBadRequestsFailAndHarmNoSequence(t *testing.T) {
 		"boxes nobody observed": {Sequence: 1, Inputs: []tensor.Tensor{boxesTensor(walker(0)), timeTensor(0), observed(0)}},
 	} {
 		j.Request, j.Owner, j.Batch = &infer.Request{}, &s.owner, 1
-		s.owner.resp, s.owner.err = nil, nil
+		s.owner.Response, s.owner.Err = nil, nil
 		s.instance.Execute(t.Context(), []*backend.Job{&j})
-		if s.owner.err == nil || s.owner.resp != nil || infer.CodeOf(s.owner.err) != infer.InvalidArgument {
-			t.Errorf("%s: error %v, response %v", name, s.owner.err, s.owner.resp)
+		if s.owner.Err == nil || s.owner.Response != nil || infer.CodeOf(s.owner.Err) != infer.InvalidArgument {
+			t.Errorf("%s: error %v, response %v", name, s.owner.Err, s.owner.Response)
 		}
 	}
 	for i := range 5 {
@@ -214,7 +214,7 @@ func TestASteadyStreamAllocatesNothing(t *testing.T) {
 	n := testing.AllocsPerRun(100, func() {
 		at[0] += int64(40 * time.Millisecond)
 		s.instance.Execute(t.Context(), jobs)
-		s.owner.resp.Release()
+		s.owner.Response.Release()
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a frame", n)

@@ -18,6 +18,7 @@ import (
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/backend/boxes"
 	"github.com/vedette/vedette/infer/backend/bytetrack"
 	"github.com/vedette/vedette/infer/backend/onnxruntime"
@@ -30,32 +31,10 @@ import (
 
 // The four models of a frame's way, joined by hand: what an ensemble does, without it.
 
-type owner struct {
-	pool  *tensor.Pool
-	spare *infer.Response
-	resp  *infer.Response
-	err   error
-}
-
-func (o *owner) NewResponse(*backend.Job) *infer.Response {
-	if r := o.spare; r != nil {
-		o.spare = nil
-		return r
-	}
-	return infer.NewResponse(o.pool, func(r *infer.Response) { o.spare = r })
-}
-func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp = r }
-func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
-func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
-func (*owner) Finish(*backend.Job)                         {}
-func (*owner) Reschedule(*backend.Job)                     {}
-func (*owner) Cancelled(*backend.Job) bool                 { return false }
-func (*owner) Wants(*backend.Job, string) bool             { return true }
-
 // step is one model of the chain.
 type step struct {
 	instance backend.Instance
-	owner    owner
+	owner    backendtest.Owner
 	timing   backend.Timing
 }
 
@@ -78,19 +57,19 @@ func newStep(t testing.TB, b backend.Backend, dir, config string) *step {
 			t.Error(err)
 		}
 	})
-	return &step{instance: in, owner: owner{pool: &tensor.Pool{}}}
+	return &step{instance: in, owner: backendtest.Owner{Reuse: true}}
 }
 
 // run executes one request. The response is the caller's to release.
 func (s *step) run(t testing.TB, j backend.Job) *infer.Response {
 	t.Helper()
 	j.Request, j.Owner, j.Timing, j.Batch = &infer.Request{}, &s.owner, &s.timing, max(1, j.Batch)
-	s.owner.resp, s.owner.err = nil, nil
+	s.owner.Response, s.owner.Err = nil, nil
 	s.instance.Execute(t.Context(), []*backend.Job{&j})
-	if s.owner.err != nil {
-		t.Fatal(s.owner.err)
+	if s.owner.Err != nil {
+		t.Fatal(s.owner.Err)
 	}
-	return s.owner.resp
+	return s.owner.Response
 }
 
 func parameters(kv ...string) string {

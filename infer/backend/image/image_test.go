@@ -21,20 +21,6 @@ import (
 	"github.com/vedette/vedette/infer/tensor"
 )
 
-type owner struct {
-	resp *infer.Response
-	err  error
-}
-
-func (*owner) NewResponse(*backend.Job) *infer.Response    { return infer.NewResponse(nil, nil) }
-func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp = r }
-func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
-func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
-func (*owner) Finish(*backend.Job)                         {}
-func (*owner) Reschedule(*backend.Job)                     {}
-func (*owner) Cancelled(*backend.Job) bool                 { return false }
-func (*owner) Wants(*backend.Job, string) bool             { return true }
-
 const file = `input { name: "FILE" data_type: TYPE_STRING dims: 1 } `
 
 func model(t *testing.T, config string) *backend.Model {
@@ -52,11 +38,11 @@ func run(t *testing.T, config string, batch int, files ...string) (*infer.Respon
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &owner{}
+	o := &backendtest.Owner{}
 	in.Execute(t.Context(), []*backend.Job{{Request: &infer.Request{}, Owner: o, Batch: batch, Inputs: []tensor.Tensor{
 		{Name: "FILE", DataType: tensor.Bytes, Shape: []int64{int64(len(files))}, Data: tensor.EncodeStrings(files...)},
 	}}})
-	return o.resp, o.err
+	return o.Response, o.Err
 }
 
 // plain is a file of one colour: red 200, green 100, blue 10.

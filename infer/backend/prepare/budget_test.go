@@ -12,6 +12,7 @@ import (
 
 	"github.com/vedette/vedette/api/frame"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 )
 
 var budgets = flag.Bool("measure", false, "measure against OpenCV and print one line per measure")
@@ -23,7 +24,7 @@ func TestMeasure(t *testing.T) {
 	}
 	const w, h = 1920, 1080
 	src := smooth(rand.New(rand.NewPCG(1, 1)), w, h)
-	in, o := mustLoad(t, yolox), &owner{reuse: true}
+	in, o := mustLoad(t, yolox), &backendtest.Owner{Reuse: true}
 	jobs := []*backend.Job{job(o, src, frame.Info{Format: frame.I420, Width: w, Height: h}.Values())}
 	yuv, err := gocv.NewMatFromBytes(h*3/2, w, gocv.MatTypeCV8UC1, src)
 	if err != nil {
@@ -38,7 +39,7 @@ func TestMeasure(t *testing.T) {
 		begin := time.Now()
 		in.Execute(t.Context(), jobs)
 		ours = append(ours, time.Since(begin))
-		o.resp.Release()
+		o.Response.Release()
 		begin = time.Now()
 		planes := c.run(t, yuv, 416, 416, 234)
 		theirs = append(theirs, time.Since(begin))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vedette/vedette/api/frame"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/tensor"
 )
 
@@ -99,13 +100,13 @@ func BenchmarkPrepare1080p(b *testing.B) {
 	const w, h = 1920, 1080
 	src := smooth(rand.New(rand.NewPCG(1, 1)), w, h)
 	b.Run("vedette", func(b *testing.B) {
-		in, o := mustLoad(b, yolox), &owner{reuse: true}
+		in, o := mustLoad(b, yolox), &backendtest.Owner{Reuse: true}
 		j := job(o, src, frame.Info{Format: frame.I420, Width: w, Height: h}.Values())
 		jobs := []*backend.Job{j}
 		b.ReportAllocs()
 		for b.Loop() {
 			in.Execute(b.Context(), jobs)
-			o.resp.Release()
+			o.Response.Release()
 		}
 	})
 	b.Run("opencv", func(b *testing.B) {

@@ -18,35 +18,9 @@ import (
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/tensor"
 )
-
-// owner takes one job's answer.
-type owner struct {
-	pool  tensor.Pool
-	reuse bool
-	spare *infer.Response
-	resp  *infer.Response
-	err   error
-}
-
-func (o *owner) NewResponse(*backend.Job) *infer.Response {
-	if !o.reuse {
-		return infer.NewResponse(&o.pool, nil)
-	}
-	if r := o.spare; r != nil {
-		o.spare = nil
-		return r
-	}
-	return infer.NewResponse(&o.pool, func(r *infer.Response) { o.spare = r })
-}
-func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp = r }
-func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
-func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
-func (*owner) Finish(*backend.Job)                         {}
-func (*owner) Reschedule(*backend.Job)                     {}
-func (*owner) Cancelled(*backend.Job) bool                 { return false }
-func (*owner) Wants(*backend.Job, string) bool             { return true }
 
 // load makes an instance of a model with this configuration.
 func load(t testing.TB, config string) (backend.Instance, error) {
@@ -71,7 +45,7 @@ func mustLoad(t testing.TB, config string) backend.Instance {
 	return in
 }
 
-func job(o *owner, pix []byte, info [frame.InfoLen]int64, more ...tensor.Tensor) *backend.Job {
+func job(o *backendtest.Owner, pix []byte, info [frame.InfoLen]int64, more ...tensor.Tensor) *backend.Job {
 	return &backend.Job{
 		Request: &infer.Request{}, Batch: 1, Owner: o, Timing: &backend.Timing{},
 		Inputs: append([]tensor.Tensor{
@@ -83,12 +57,12 @@ func job(o *owner, pix []byte, info [frame.InfoLen]int64, more ...tensor.Tensor)
 
 func run(t testing.TB, in backend.Instance, pix []byte, info [frame.InfoLen]int64, more ...tensor.Tensor) (*infer.Response, error) {
 	t.Helper()
-	o := &owner{}
+	o := &backendtest.Owner{}
 	in.Execute(t.Context(), []*backend.Job{job(o, pix, info, more...)})
-	if (o.resp == nil) == (o.err == nil) {
-		t.Fatalf("response %v and error %v: want exactly one", o.resp, o.err)
+	if (o.Response == nil) == (o.Err == nil) {
+		t.Fatalf("response %v and error %v: want exactly one", o.Response, o.Err)
 	}
-	return o.resp, o.err
+	return o.Response, o.Err
 }
 
 // testData finds the folder of real data, or skips.

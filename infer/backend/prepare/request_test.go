@@ -15,6 +15,7 @@ import (
 	"github.com/vedette/vedette/api/frame"
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/internal/race"
 )
@@ -252,11 +253,11 @@ func TestASteadyStreamOfFramesAllocatesNothing(t *testing.T) {
 		t.Skip("the race detector's pools forget; the run without it counts")
 	}
 	info := frame.Info{Format: frame.I420, Width: 640, Height: 360}
-	in, o := mustLoad(t, yolox), &owner{reuse: true}
+	in, o := mustLoad(t, yolox), &backendtest.Owner{Reuse: true}
 	jobs := []*backend.Job{job(o, make([]byte, info.Format.Size(640, 360)), info.Values())}
 	n := testing.AllocsPerRun(50, func() {
 		in.Execute(t.Context(), jobs)
-		o.resp.Release()
+		o.Response.Release()
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a frame", n)

@@ -103,22 +103,6 @@ func startAt(t *testing.T, grpcAddress, httpAddress string) *far {
 	return f
 }
 
-type owner struct {
-	resp     *infer.Response
-	all      []*infer.Response
-	finished bool
-	err      error
-}
-
-func (*owner) NewResponse(*backend.Job) *infer.Response    { return infer.NewResponse(nil, nil) }
-func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.resp, o.all = r, append(o.all, r) }
-func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
-func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
-func (o *owner) Finish(*backend.Job)                       { o.finished = true }
-func (*owner) Reschedule(*backend.Job)                     {}
-func (*owner) Cancelled(*backend.Job) bool                 { return false }
-func (*owner) Wants(*backend.Job, string) bool             { return true }
-
 func model(t *testing.T, config string, kv ...string) *backend.Model {
 	t.Helper()
 	c := &inference.ModelConfig{}
@@ -154,13 +138,13 @@ func numbers(name string, v ...int32) tensor.Tensor {
 
 func run(t *testing.T, in backend.Instance, j backend.Job) (*infer.Response, error) {
 	t.Helper()
-	o := &owner{}
+	o := &backendtest.Owner{}
 	j.Request, j.Owner, j.Batch = &infer.Request{ID: "x"}, o, 1
 	in.Execute(t.Context(), []*backend.Job{&j})
-	if (o.resp == nil) == (o.err == nil) {
-		t.Fatalf("response %v and error %v: want exactly one", o.resp, o.err)
+	if (o.Response == nil) == (o.Err == nil) {
+		t.Fatalf("response %v and error %v: want exactly one", o.Response, o.Err)
 	}
-	return o.resp, o.err
+	return o.Response, o.Err
 }
 
 func TestX7AModelElsewhereIsAsOneHere(t *testing.T) {
@@ -290,17 +274,17 @@ func TestADecoupledModelAnswersThroughTheProxy(t *testing.T) {
 	if !m.Config.GetModelTransactionPolicy().GetDecoupled() {
 		t.Error("the proxy of a decoupled model is not decoupled")
 	}
-	o := &owner{}
+	o := &backendtest.Owner{}
 	flat := func(name string, typ tensor.DataType, v ...int32) tensor.Tensor {
 		return tensor.Tensor{Name: name, DataType: typ, Shape: []int64{int64(len(v))}, Data: tensor.AsBytes(v)}
 	}
 	in.Execute(t.Context(), []*backend.Job{{Request: &infer.Request{ID: "x"}, Owner: o, Batch: 1, Inputs: []tensor.Tensor{
 		flat("IN", tensor.Int32, 7, 8, 9), flat("DELAY", tensor.Uint32, 0, 0, 0), flat("WAIT", tensor.Uint32, 0),
 	}}})
-	if o.err != nil || !o.finished || len(o.all) != 3 {
-		t.Fatalf("%d responses, finished %v, error %v", len(o.all), o.finished, o.err)
+	if o.Err != nil || !o.Finished || len(o.Responses) != 3 {
+		t.Fatalf("%d responses, finished %v, error %v", len(o.Responses), o.Finished, o.Err)
 	}
-	for i, r := range o.all {
+	for i, r := range o.Responses {
 		if v := tensor.View[int32](r.Output("OUT").Data); !slices.Equal(v, []int32{int32(7 + i)}) {
 			t.Errorf("response %d is %v", i, v)
 		}

@@ -93,22 +93,6 @@ func newModels() *models {
 	return m
 }
 
-type owner struct {
-	pool      tensor.Pool
-	responses []*infer.Response
-	err       error
-	finished  bool
-}
-
-func (o *owner) NewResponse(*backend.Job) *infer.Response  { return infer.NewResponse(&o.pool, nil) }
-func (o *owner) Respond(_ *backend.Job, r *infer.Response) { o.responses = append(o.responses, r) }
-func (o *owner) RespondError(j *backend.Job, err error)    { o.Fail(j, err) }
-func (o *owner) Fail(_ *backend.Job, err error)            { o.err = err }
-func (o *owner) Finish(*backend.Job)                       { o.finished = true }
-func (*owner) Reschedule(*backend.Job)                     {}
-func (*owner) Cancelled(*backend.Job) bool                 { return false }
-func (*owner) Wants(*backend.Job, string) bool             { return true }
-
 const io = `input { name: "IN" data_type: TYPE_INT64 dims: -1 } output { name: "OUT" data_type: TYPE_INT64 dims: -1 } `
 
 func model(t *testing.T, m *models, config, text string) *backend.Model {
@@ -129,7 +113,7 @@ func numbers(v ...int64) tensor.Tensor {
 }
 
 // run executes a script on one request and checks that every inner response was given back.
-func run(t *testing.T, config, text string, in tensor.Tensor) *owner {
+func run(t *testing.T, config, text string, in tensor.Tensor) *backendtest.Owner {
 	t.Helper()
 	m := newModels()
 	mod := model(t, m, config, text)
@@ -137,13 +121,13 @@ func run(t *testing.T, config, text string, in tensor.Tensor) *owner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &owner{}
+	o := &backendtest.Owner{}
 	inst.Execute(t.Context(), []*backend.Job{{
 		Request: &infer.Request{ID: "r1", Scope: "private", Parameters: map[string]any{"n": int64(3)}}, Inputs: []tensor.Tensor{in}, Batch: 1, Owner: o,
 	}})
 	m.wg.Wait()
 	t.Cleanup(func() {
-		for _, r := range o.responses {
+		for _, r := range o.Responses {
 			r.Release()
 		}
 		if n := m.pool.Lent(); n != 0 {
@@ -207,10 +191,10 @@ def execute(request):
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := run(t, io+`parameters { key: "factor" value { string_value: "7" } }`, c.text, numbers(1, 2, 3))
-			if o.err != nil {
-				t.Fatal(o.err)
+			if o.Err != nil {
+				t.Fatal(o.Err)
 			}
-			if got := tensor.View[int64](o.responses[0].Output("OUT").Data); !slices.Equal(got, c.want) {
+			if got := tensor.View[int64](o.Responses[0].Output("OUT").Data); !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -245,8 +229,8 @@ func TestX8ScriptsThatFailSayWhyAndWhere(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := run(t, io, c.text, numbers(1, 2, 3))
-			if o.err == nil || len(o.responses) != 0 || !strings.Contains(o.err.Error(), c.want) || infer.CodeOf(o.err) != c.code {
-				t.Errorf("got  %v (code %d)\nwant %s (code %d)", o.err, infer.CodeOf(o.err), c.want, c.code)
+			if o.Err == nil || len(o.Responses) != 0 || !strings.Contains(o.Err.Error(), c.want) || infer.CodeOf(o.Err) != c.code {
+				t.Errorf("got  %v (code %d)\nwant %s (code %d)", o.Err, infer.CodeOf(o.Err), c.want, c.code)
 			}
 		})
 	}
@@ -264,8 +248,8 @@ func TestX8ScriptsAreBounded(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if o := run(t, io+c.config, c.text, numbers(1)); o.err == nil || !strings.Contains(o.err.Error(), c.want) {
-				t.Errorf("got %v, want %s", o.err, c.want)
+			if o := run(t, io+c.config, c.text, numbers(1)); o.Err == nil || !strings.Contains(o.Err.Error(), c.want) {
+				t.Errorf("got %v, want %s", o.Err, c.want)
 			}
 		})
 	}
@@ -278,10 +262,10 @@ def execute(request):
     for i in range(x.size):
         respond(infer("double", {"X": x.rows(i, i + 1)}))
 `, numbers(1, 2, 3))
-	if o.err != nil || !o.finished || len(o.responses) != 3 {
-		t.Fatalf("%d responses, finished %v, error %v", len(o.responses), o.finished, o.err)
+	if o.Err != nil || !o.Finished || len(o.Responses) != 3 {
+		t.Fatalf("%d responses, finished %v, error %v", len(o.Responses), o.Finished, o.Err)
 	}
-	for i, r := range o.responses {
+	for i, r := range o.Responses {
 		if v := tensor.View[int64](r.Output("OUT").Data); !slices.Equal(v, []int64{int64(2 * (i + 1))}) {
 			t.Errorf("response %d is %v", i, v)
 		}
@@ -320,12 +304,12 @@ func crop(t *testing.T) func(context.Context, *infer.Request) (*infer.Response, 
 	return func(ctx context.Context, req *infer.Request) (*infer.Response, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		o := &owner{}
+		o := &backendtest.Owner{}
 		in.Execute(ctx, []*backend.Job{{Request: req, Inputs: req.Inputs, Batch: 1, Owner: o}})
-		if o.err != nil {
-			return nil, o.err
+		if o.Err != nil {
+			return nil, o.Err
 		}
-		return o.responses[0], nil
+		return o.Responses[0], nil
 	}
 }
 
@@ -361,7 +345,7 @@ func TestX8TheExampleClassifiesEveryBox(t *testing.T) {
 			pix[i] = 255 // the right half is bright
 		}
 	}
-	o := &owner{}
+	o := &backendtest.Owner{}
 	inst.Execute(t.Context(), []*backend.Job{{Request: &infer.Request{}, Owner: o, Batch: 1, Inputs: []tensor.Tensor{
 		{Name: "FRAME", DataType: tensor.Uint8, Shape: []int64{w * h}, Data: pix},
 		{Name: "FRAME_INFO", DataType: tensor.Int64, Shape: []int64{8}, Data: tensor.AsBytes([]int64{prepare.FormatGray, w, h, 0, 0, 0, 0, 0})},
@@ -369,11 +353,11 @@ func TestX8TheExampleClassifiesEveryBox(t *testing.T) {
 			0, 0, 20, 20, 0.9, 0, 40, 0, 60, 20, 0.8, 0, 40, 0, 60, 20, 0.1, 0,
 		})},
 	}}})
-	if o.err != nil {
-		t.Fatal(o.err)
+	if o.Err != nil {
+		t.Fatal(o.Err)
 	}
-	defer o.responses[0].Release()
-	if got := tensor.View[int64](o.responses[0].Output("LABEL").Data); !slices.Equal(got, []int64{0, 1, -1}) {
+	defer o.Responses[0].Release()
+	if got := tensor.View[int64](o.Responses[0].Output("LABEL").Data); !slices.Equal(got, []int64{0, 1, -1}) {
 		t.Errorf("labels %v, want dark, bright and not asked", got)
 	}
 	if frame.InfoLen != 8 {
