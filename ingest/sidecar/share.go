@@ -10,6 +10,7 @@ import (
 	"github.com/vedette/vedette/ingest/packetdump"
 	"github.com/vedette/vedette/ingest/rtsp"
 	"github.com/vedette/vedette/internal/address"
+	"github.com/vedette/vedette/internal/pause"
 )
 
 // sharing holds the open sessions, so that nothing is read twice: cameras with one address, main streams and probes take
@@ -30,8 +31,18 @@ func accessOf(c ingest.Camera, uri string) access {
 	return access{address.Key(uri), c.Username, c.Password, c.CA, c.CertificateSHA256, c.Transport}
 }
 
-// reads reports whether a camera's streams are read as another camera's only one is.
+// serves reports whether a session opened for a, by the transport it came to, is what want asks for.
+func (a access) serves(want access, by ingest.Transport) bool {
+	asked := want.transport
+	if asked == ingest.TransportAuto || asked == by {
+		want.transport = a.transport
+	}
+	return a == want
+}
+
+// reads reports whether one of a camera's streams is that of another camera, by whatever transport.
 func reads(c, other ingest.Camera) bool {
+	other.Transport = c.Transport
 	want := accessOf(other, other.Address)
 	return accessOf(c, c.Address) == want || accessOf(c, c.MainAddress) == want
 }
@@ -86,12 +97,12 @@ func (m *member) Run(ctx context.Context, sink ingest.Sink) error {
 // join adds a member to the session, and opens one where there is none. It is nil when one had to end first, and did.
 func (s *sharing) join(ctx context.Context, m *member, sink ingest.Sink) *shared {
 	s.mu.Lock()
-	one := s.open[m.access]
+	one := s.find(m.access)
 	if one != nil && one.leaving {
 		s.mu.Unlock()
 		select {
 		case <-one.ended:
-			pause(ctx, settle)
+			pause.For(ctx, settle)
 		case <-ctx.Done():
 		}
 		return nil
@@ -121,6 +132,19 @@ func (s *sharing) join(ctx context.Context, m *member, sink ingest.Sink) *shared
 	return one
 }
 
+// find returns the session that serves, nil where there is none; s.mu is held.
+func (s *sharing) find(want access) *shared {
+	if one := s.open[want]; one != nil {
+		return one
+	}
+	for a, one := range s.open {
+		if a.serves(want, one.transport()) {
+			return one
+		}
+	}
+	return nil
+}
+
 // leave takes a member out. With the last one the session ends, and is waited for.
 func (s *sharing) leave(one *shared, m *member) {
 	s.mu.Lock()
@@ -136,13 +160,11 @@ func (s *sharing) leave(one *shared, m *member) {
 // settle gives a camera a moment to notice that a session has ended.
 const settle = 100 * time.Millisecond
 
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+// transport is the one the session came to; TransportAuto while it is not known.
+func (s *shared) transport() ingest.Transport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stream.Transport
 }
 
 // join tells a member what those before it were told.

@@ -20,7 +20,7 @@ var imports = map[string][]string{
 	// Ingest: cameras in, frames and notices out.
 	"ingest": {"api/frame", "api/ingest/v1", "internal/address"},
 	// The sidecar starts the processes of isolated cameras, and is their client.
-	"ingest/sidecar": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/unixmsg", "internal/child", "internal/address"},
+	"ingest/sidecar": {"ingest", "ingest/...", "api/frame", "api/ingest/v1", "internal/av", "internal/unixmsg", "internal/child", "internal/address", "internal/pause"},
 	// The only one that knows devices of the kernel.
 	"ingest/device": {"ingest", "ingest/bitstream", "internal/address", "internal/av", "internal/v4l2"},
 	"ingest/...":    {"ingest", "ingest/...", "internal/pause", "api/frame", "api/ingest/v1", "internal/av", "internal/mmap", "internal/unixmsg", "internal/sdnotify", "internal/address"},
