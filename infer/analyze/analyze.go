@@ -217,41 +217,37 @@ func lean(c *inference.ModelConfig, set Settings) Settings {
 func (s *sweep) run(ctx context.Context) error {
 	start := make([]Settings, len(s.subjects))
 	lists := make([][]Settings, len(s.subjects))
-	left := 0
 	for i, c := range s.subjects {
 		start[i], lists[i] = asItIs(c), s.settings(c)
-		left += len(lists[i])
-	}
-	if len(s.subjects) == 1 && !slices.Contains(lists[0], start[0]) { // what all others are compared with
-		lists[0], left = slices.Insert(lists[0], 0, start[0]), left+1
 	}
 	if len(s.subjects) == 1 {
+		if list := lists[0]; !slices.Contains(list, start[0]) { // what all others are compared with
+			lists[0] = slices.Insert(list, 0, start[0])
+		}
 		for k, set := range lists[0] {
-			if err := s.try(ctx, []Settings{set}, left-k-1); err != nil {
+			if err := s.try(ctx, []Settings{set}, len(lists[0])-k-1); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := s.try(ctx, start, left); err != nil {
+	if err := s.try(ctx, start, s.untried(start, lists, 0, 0)); err != nil {
 		return err
 	}
 	for changed := true; changed; {
 		changed = false
-		rest := left
 		for i := range s.subjects {
 			current := start
 			if s.best != nil {
 				current = s.best.Settings
 			}
 			before := s.best
-			for _, set := range lists[i] {
-				rest--
+			for k, set := range lists[i] {
 				all := slices.Clone(current)
 				if all[i] = set; s.tried(all) {
 					continue
 				}
-				if err := s.try(ctx, all, rest); err != nil {
+				if err := s.try(ctx, all, s.untried(current, lists, i, k+1)); err != nil {
 					return err
 				}
 			}
@@ -259,6 +255,20 @@ func (s *sweep) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// untried counts what this turn still has to try beside the current settings: of model i from its k-th on, then all of the others.
+func (s *sweep) untried(current []Settings, lists [][]Settings, i, k int) int {
+	n := 0
+	for ; i < len(lists); i, k = i+1, 0 {
+		for _, set := range lists[i][k:] {
+			all := slices.Clone(current)
+			if all[i] = set; set != current[i] && !s.tried(all) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (s *sweep) tried(set []Settings) bool {
