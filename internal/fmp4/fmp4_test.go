@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -227,5 +229,62 @@ func TestAnotherHeaderDoesNotTurnTimeBack(t *testing.T) {
 			}
 			last = at
 		}
+	}
+}
+
+func TestWhatBeginsAtARecoveryPointIsShownInOrder(t *testing.T) {
+	for name, params := range map[string]string{
+		"open groups of pictures": "keyint=12:min-keyint=12:scenecut=0:bframes=2:b-adapt=0:b-pyramid=none:aud=1:open-gop=1:ref=3",
+		"refreshed bit by bit":    "keyint=12:scenecut=0:bframes=0:aud=1:intra-refresh=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 61, GOP: 12, Rate: 10, Extra: []string{"-x264-params", params}}
+			if strings.Contains(params, "bframes=2") {
+				cfg.BFrames = 2
+			}
+			clip := rtsptest.Render(t, cfg)
+			at := slices.IndexFunc(clip.Units[1:], func(u rtsptest.Unit) bool { return len(u.NALUs) > 1 && u.NALUs[0][0]&0x1F == 7 }) + 1
+			all := units(clip)[at:]
+			all[0].Key = true
+			var file bytes.Buffer
+			w := fmp4.NewWriter(&file)
+			for _, u := range all {
+				if err := w.Add(fmp4.H264, u); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "a.mp4")
+			if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "packet=pts,dts", "-of", "csv=p=0", path).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var shown []int
+			last := -1 << 40
+			for line := range strings.Lines(string(out)) {
+				var pts, dts int
+				if _, err := fmt.Sscanf(line, "%d,%d", &pts, &dts); err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				if dts <= last || pts < dts {
+					t.Errorf("decoded at %d, shown at %d, after one decoded at %d", dts, pts, last)
+				}
+				shown, last = append(shown, pts), dts
+			}
+			// But for those shown before the first, which refer to what is not there, pictures keep their times.
+			if len(shown) != len(all) {
+				t.Fatalf("%d pictures of %d", len(shown), len(all))
+			}
+			for i, u := range all {
+				if u.Ticks >= all[0].Ticks && int64(shown[i]-shown[0]) != u.Ticks-all[0].Ticks {
+					t.Errorf("picture %d is shown %d ticks after the first, want %d", i, shown[i]-shown[0], u.Ticks-all[0].Ticks)
+				}
+			}
+		})
 	}
 }

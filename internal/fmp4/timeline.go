@@ -3,6 +3,7 @@ package fmp4
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h265"
@@ -21,6 +22,7 @@ type timeline struct {
 	decoding interface {
 		Extract(au [][]byte, pts int64) (int64, error)
 	}
+	guess  guess
 	begun  bool
 	moved  bool  // the next unit's time has another origin
 	shift  int64 // from the stream's time to the MP4's
@@ -45,13 +47,18 @@ func (t *timeline) place(u Unit) (sample, error) {
 		return sample{}, fmt.Errorf("an MP4 begins with a keyframe")
 	}
 	if t.decoding == nil || u.Gap && u.Key {
-		t.decoding = t.extractor()
+		t.decoding, t.guess = t.extractor(), guess{}
+		if t.codec == H264 && u.Key {
+			t.guess = guessOf(units)
+		}
 	}
 	dts := u.Ticks
 	if t.decoding != nil {
 		// A stream that was damaged gives no decoding time: the picture is decoded when it is shown, or at once.
 		if d, err := t.decoding.Extract(units, u.Ticks); err == nil {
 			dts = d
+		} else if t.guess.known {
+			dts = t.guess.next(u.Ticks, max(t.step, 1))
 		} else if t.begun && !t.moved {
 			dts = min(u.Ticks, t.source+max(t.step, 1))
 		}
@@ -94,4 +101,52 @@ func (t *timeline) extractor() interface {
 	default:
 		return nil
 	}
+}
+
+// guess finds decoding times of H.264 that begins at a recovery point, where the extractor waits for a keyframe in the
+// strict sense: every picture is decoded when the one is shown that has as many shown after it as may be reordered.
+type guess struct {
+	known   bool
+	reorder int
+	shown   []int64 // the latest times of presentation, in order
+	begun   bool
+	last    int64 // decoding time
+}
+
+// guessOf looks how much a keyframe's parameter sets let pictures be reordered; a keyframe in the strict sense needs no guess.
+func guessOf(units [][]byte) guess {
+	g := guess{known: true, reorder: 2}
+	for _, u := range units {
+		switch {
+		case len(u) == 0:
+		case u[0]&0x1F == 5:
+			return guess{}
+		case u[0]&0x1F == 7:
+			var sps h264.SPS
+			switch {
+			case sps.Unmarshal(u) != nil:
+			case sps.ProfileIdc == 66:
+				g.reorder = 0
+			case sps.VUI != nil && sps.VUI.BitstreamRestriction != nil:
+				g.reorder = int(min(sps.VUI.BitstreamRestriction.MaxNumReorderFrames, 16))
+			}
+		}
+	}
+	return g
+}
+
+func (g *guess) next(pts, step int64) int64 {
+	i, _ := slices.BinarySearch(g.shown, pts)
+	g.shown = slices.Insert(g.shown, i, pts)
+	dts := g.shown[0]
+	if early := g.reorder - len(g.shown) + 1; early > 0 { // there are not so many yet
+		dts -= int64(early) * step
+	} else {
+		g.shown = g.shown[1:]
+	}
+	if g.begun { // what is shown before the first would have to be decoded before it
+		dts = max(dts, g.last+1)
+	}
+	g.begun, g.last = true, dts
+	return dts
 }
