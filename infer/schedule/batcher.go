@@ -59,9 +59,10 @@ func (b *batcher) push(now time.Time, j *Job) *infer.Error {
 	j.deadline = time.Time{}
 	if t := queueTimeout(lv.policy, j.Timeout); t > 0 {
 		j.deadline = now.Add(t)
-		if b.nearest.IsZero() || j.deadline.Before(b.nearest) {
-			b.nearest = j.deadline
-		}
+	}
+	b.nearest = earlier(b.nearest, j.deadline)
+	if b.cancelled == nil { // sequences wait for their turn
+		b.nearest = earlier(b.nearest, j.until())
 	}
 	lv.live.push(j)
 	b.count++
@@ -91,15 +92,15 @@ func (b *batcher) expire(now time.Time) {
 		for j := lv.live.head; j != nil; {
 			next := j.next
 			switch {
-			case j.deadline.IsZero():
-			case j.deadline.After(now):
-				if b.nearest.IsZero() || j.deadline.Before(b.nearest) {
-					b.nearest = j.deadline
-				}
+			case j.abandoned(now):
+				b.drop(j)
+			case j.deadline.IsZero() || j.deadline.After(now):
+				b.nearest = earlier(b.nearest, j.until())
 			case lv.policy.GetTimeoutAction() == inference.ModelQueuePolicy_DELAY:
 				lv.live.remove(j)
 				j.deadline = time.Time{}
 				lv.late.push(j)
+				b.nearest = earlier(b.nearest, j.until())
 			default:
 				b.remove(j)
 				e := infer.Errorf(infer.Unavailable, "Request timeout expired")
@@ -108,6 +109,25 @@ func (b *batcher) expire(now time.Time) {
 			}
 			j = next
 		}
+		for j := lv.late.head; j != nil; {
+			next := j.next
+			if j.abandoned(now) {
+				b.drop(j)
+			} else {
+				b.nearest = earlier(b.nearest, j.until())
+			}
+			j = next
+		}
+	}
+}
+
+// drop takes away a job whose client has gone.
+func (b *batcher) drop(j *Job) {
+	b.remove(j)
+	if b.cancelled != nil {
+		b.cancelled(j)
+	} else {
+		b.reject(j, errCancelled())
 	}
 }
 
@@ -174,12 +194,7 @@ func (b *batcher) choose(now time.Time) int {
 func (b *batcher) trim(j *Job) *Job {
 	for j != nil && j.Cancelled() {
 		next := b.after(j)
-		b.remove(j)
-		if b.cancelled != nil {
-			b.cancelled(j)
-		} else {
-			b.reject(j, errCancelled())
-		}
+		b.drop(j)
 		j = next
 	}
 	return j

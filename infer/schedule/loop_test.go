@@ -132,6 +132,35 @@ func TestS3EveryTimeoutComesWhileTheInstanceIsBusy(t *testing.T) {
 	})
 }
 
+func TestP19ADeadlineEndsTheWaitWhileTheInstanceIsBusy(t *testing.T) {
+	for _, policy := range []*inference.ModelQueuePolicy{nil, {DefaultTimeoutMicroseconds: 1000, TimeoutAction: inference.ModelQueuePolicy_DELAY}} {
+		synctest.Test(t, func(t *testing.T) {
+			model := dynamicModel(0)
+			model.GetDynamicBatching().DefaultQueuePolicy = policy
+			g := newRig(t, Config{Model: model}, time.Second)
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = g.Run(ctx) })
+			if err := g.put("busy", 0, ""); err != nil {
+				t.Fatal(err)
+			}
+			for i, name := range []string{"a", "b", "c"} {
+				brief, end := context.WithTimeout(ctx, time.Duration(30-10*i)*time.Millisecond)
+				defer end()
+				if err := g.Enqueue(&Job{Payload: &actor{name}, Batch: 1, Context: brief}, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+			if got := fmt.Sprint(g.notes()); got != "[c: request cancelled b: request cancelled a: request cancelled]" {
+				t.Errorf("after every deadline: %s", got)
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
 func TestStopFinishesWhatWasTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t, Config{Model: oldestModel()}, 10*time.Millisecond)

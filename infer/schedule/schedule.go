@@ -140,6 +140,28 @@ type Job struct {
 // Cancelled tells whether the client has gone.
 func (j *Job) Cancelled() bool { return j.Context != nil && j.Context.Err() != nil }
 
+// giveUp is when its client stops waiting, where that is known before.
+func (j *Job) giveUp() (at time.Time, known bool) {
+	if j.Context == nil {
+		return time.Time{}, false
+	}
+	return j.Context.Deadline()
+}
+
+// abandoned tells whether the client has gone, or would have if its clock were this one.
+func (j *Job) abandoned(now time.Time) bool {
+	at, known := j.giveUp()
+	return j.Cancelled() || known && !at.After(now)
+}
+
+// until is the moment at which waiting has to end, zero if there is none.
+func (j *Job) until() time.Time {
+	if at, known := j.giveUp(); known {
+		return earlier(j.deadline, at)
+	}
+	return j.deadline
+}
+
 // Key names a sequence: a correlation id within the listener it came through.
 type Key struct {
 	Scope string

@@ -152,17 +152,23 @@ func (h *HTTP) Infer(ctx context.Context, req *Request) (*Response, error) {
 	r, err := parseHTTP(body.ReadOnlyData(), resp.Header.Get(headerLength))
 	if err != nil {
 		body.Free()
-		return nil, err
+		return nil, &AnswerError{ID: req.ID, Message: err.Error()}
 	}
 	r.memory = body
 	return r, nil
 }
 
+// maxUntold bounds an answer that does not tell its length.
+const maxUntold = 256 << 20
+
 // read takes an answer into lent memory; one whose length is not told, into memory of its own.
 func (h *HTTP) read(resp *http.Response) (mem.Buffer, error) {
 	n := resp.ContentLength
 	if n < 0 {
-		b, err := io.ReadAll(resp.Body)
+		b, err := io.ReadAll(io.LimitReader(resp.Body, maxUntold+1))
+		if len(b) > maxUntold {
+			return nil, fmt.Errorf("more than %d bytes came, and no length", maxUntold)
+		}
 		return mem.SliceBuffer(b), err
 	}
 	if n > math.MaxInt32 {

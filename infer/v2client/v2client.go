@@ -218,7 +218,7 @@ func (s *Stream) SendRequest(req *Request) error {
 	return s.Send(m)
 }
 
-// AnswerError is a request of a stream that failed; the stream goes on.
+// AnswerError is a request of a stream that failed, where the stream goes on, or an answer over HTTP that makes no sense.
 type AnswerError struct{ ID, Message string }
 
 // Error is the server's message.

@@ -3,12 +3,14 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"sync"
 	"time"
 
 	"github.com/vedette/vedette/infer/backend"
+	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
 )
 
@@ -125,8 +127,7 @@ func (in *instance) ask(ctx context.Context, s *server, j *backend.Job, req *v2c
 		if err != nil {
 			return false, err
 		}
-		respond(j, r)
-		return true, nil
+		return true, in.respond(j, r)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -147,7 +148,9 @@ func (in *instance) ask(ctx context.Context, s *server, j *backend.Job, req *v2c
 		}
 		started = true
 		if len(r.Outputs) > 0 || !r.Final {
-			respond(j, r)
+			if err := in.respond(j, r); err != nil {
+				return started, err
+			}
 		}
 		if r.Final {
 			j.Finish()
@@ -157,7 +160,8 @@ func (in *instance) ask(ctx context.Context, s *server, j *backend.Job, req *v2c
 }
 
 // respond hands an answer on; its tensors stay in the message they came in, whose memory is given back with them.
-func respond(j *backend.Job, r *v2client.Response) {
+// What the configuration does not allow is an error: whoever reads the tensors next relies on it.
+func (in *instance) respond(j *backend.Job, r *v2client.Response) error {
 	out := j.NewResponse()
 	out.OnRelease(r.Release)
 	for k, v := range r.Parameters {
@@ -168,9 +172,20 @@ func respond(j *backend.Job, r *v2client.Response) {
 			out.Parameters[k] = v
 		}
 	}
-	for _, t := range r.Outputs {
-		if !j.Wants(t.Name) {
+	for i := range r.Outputs {
+		t := &r.Outputs[i]
+		want, known := in.outputs[t.Name]
+		if !known || !j.Wants(t.Name) {
 			continue
+		}
+		err := check(t, want)
+		if out.Output(t.Name) != nil {
+			err = errors.New("it is there twice")
+		}
+		if err != nil {
+			err = &v2client.AnswerError{ID: r.ID, Message: fmt.Sprintf("output '%s' of the answer: %v", t.Name, err)}
+			out.Release()
+			return err
 		}
 		data := t.Data
 		if into := j.Into(t.Name, len(data)); into != nil {
@@ -179,5 +194,35 @@ func respond(j *backend.Job, r *v2client.Response) {
 		}
 		out.AddView(t.Name, t.DataType, t.Shape, data)
 	}
+	for name := range in.outputs {
+		if !in.decoupled && j.Wants(name) && out.Output(name) == nil {
+			err := &v2client.AnswerError{ID: r.ID, Message: fmt.Sprintf("the answer lacks output '%s'", name)}
+			out.Release()
+			return err
+		}
+	}
 	j.Respond(out)
+	return nil
+}
+
+// check compares an output of an answer with the configuration and with itself.
+func check(t *tensor.Tensor, want tensor.DataType) error {
+	if t.DataType != want {
+		return fmt.Errorf("it is %s, the configuration says %s", t.DataType, want)
+	}
+	n, err := tensor.ElementCount(t.Shape)
+	if err != nil {
+		return err
+	}
+	have, what := int64(len(t.Data)), "bytes"
+	if t.DataType == tensor.Bytes {
+		what = "strings"
+		have, err = tensor.CountElements(t.Data)
+	} else {
+		n, err = tensor.ByteSize(t.DataType, t.Shape)
+	}
+	if err == nil && n != have {
+		err = fmt.Errorf("shape %s takes %d %s, not %d", tensor.FormatShape(t.Shape), n, what, have)
+	}
+	return err
 }

@@ -13,8 +13,8 @@
 //	health_check_ms  how often each server is asked whether the model there is ready (2000; 0 never)
 //	tls              true: gRPC over TLS; ca_file, cert_file, key_file in the model's directory
 //
-// Only a request that no server took is tried again; one that a server took and
-// failed is not, since it may have had effects. A sequence stays with the server
+// Only a request that no server answered is tried again; one that a server answered
+// with an error, or with what the configuration does not allow, is not. A sequence stays with the server
 // that opened it and is never tried elsewhere. A server whose model is not ready,
 // or that cannot be reached, is passed over while another one stands in.
 //
@@ -42,6 +42,7 @@ import (
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer/backend"
 	"github.com/vedette/vedette/infer/modelconfig"
+	"github.com/vedette/vedette/infer/tensor"
 	"github.com/vedette/vedette/infer/v2client"
 )
 
@@ -120,6 +121,7 @@ type instance struct {
 	wait      time.Duration
 	servers   []*server
 	inputs    map[string]bool
+	outputs   map[string]tensor.DataType
 	decoupled bool
 	health    time.Duration // between checks; 0: none
 	stop      context.CancelFunc
@@ -134,7 +136,7 @@ type instance struct {
 func parse(m *backend.Model) (*instance, error) {
 	in := &instance{
 		model: m.Parameter("remote_model", m.Name), timeout: 30 * time.Second, retries: 2, wait: 20 * time.Millisecond, health: 2 * time.Second,
-		inputs: map[string]bool{}, homes: map[uint64]*server{}, prefix: uint64(rand.Uint32()|1) << 32,
+		inputs: map[string]bool{}, outputs: map[string]tensor.DataType{}, homes: map[uint64]*server{}, prefix: uint64(rand.Uint32()|1) << 32,
 		decoupled: m.Config.GetModelTransactionPolicy().GetDecoupled(),
 	}
 	var faults []error
@@ -178,6 +180,9 @@ func parse(m *backend.Model) (*instance, error) {
 	}
 	for _, i := range m.Config.GetInput() {
 		in.inputs[i.GetName()] = true
+	}
+	for _, o := range m.Config.GetOutput() {
+		in.outputs[o.GetName()] = modelconfig.DataType(o.GetDataType())
 	}
 	if len(faults) > 0 {
 		_ = in.Close() // nothing was sent

@@ -2,13 +2,19 @@ package remote_test
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -330,5 +336,58 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 		if err := remote.New().Complete(t.Context(), model(t, "", c.kv...)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
+	}
+}
+
+func TestX7AnswersThatCannotBeAreRefused(t *testing.T) {
+	output := func(name, typ string, shape []int64, size int) string {
+		text, err := json.Marshal(map[string]any{"name": name, "datatype": typ, "shape": shape, "parameters": map[string]any{"binary_data_size": size}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	right := output("OUTPUT0", "INT32", []int64{1, 1}, 4)
+	for _, c := range []struct {
+		name, outputs, data, want string
+	}{
+		{"as it should be", right, "abcd", ""},
+		{"and one more than asked for", right + "," + output("MORE", "INT32", []int64{1}, 4), "abcdefgh", ""},
+		{"fewer bytes than the shape takes", output("OUTPUT0", "INT32", []int64{1, 2}, 4), "abcd", "output 'OUTPUT0' of the answer: shape [1,2] takes 8 bytes, not 4"},
+		{"a negative shape", output("OUTPUT0", "INT32", []int64{-1, -1}, 4), "abcd", "has a negative dimension"},
+		{"a shape that overflows", output("OUTPUT0", "INT32", []int64{1 << 62, 1 << 62}, 4), "abcd", "more elements than 63 bits count"},
+		{"bytes that overflow", output("OUTPUT0", "INT32", []int64{1 << 62}, 4), "abcd", "output 'OUTPUT0' of the answer: "},
+		{"another type", output("OUTPUT0", "FP32", []int64{1, 1}, 4), "abcd", "it is FP32, the configuration says INT32"},
+		{"nothing", "", "", "the answer lacks output 'OUTPUT0'"},
+		{"twice the same", right + "," + right, "abcdefgh", "output 'OUTPUT0' of the answer: it is there twice"},
+		{"fewer bytes than announced", output("OUTPUT0", "INT32", []int64{1, 4}, 16), "abcd", "16 bytes are announced, 4 are left"},
+		{"no JSON", "{", "", "the answer is not JSON"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var asked atomic.Int32
+			there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !strings.HasSuffix(r.URL.Path, "/infer") {
+					return // ready
+				}
+				asked.Add(1)
+				head := `{"model_name":"echo","model_version":"1","outputs":[` + c.outputs + `]}`
+				w.Header().Set("Inference-Header-Content-Length", strconv.Itoa(len(head)))
+				_, _ = io.WriteString(w, head+c.data)
+			}))
+			defer there.Close()
+			in := load(t, model(t, strings.Replace(echo, `backend: "identity"`, "", 1), "url", there.URL, "health_check_ms", "0"))
+			r, err := run(t, in, backend.Job{Inputs: []tensor.Tensor{numbers("INPUT0", 1)}})
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+			} else if infer.CodeOf(err) != infer.Internal || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want it to say %q", err, c.want)
+			}
+			r.Release()
+			if n := asked.Load(); n != 1 {
+				t.Errorf("asked %d times", n)
+			}
+		})
 	}
 }

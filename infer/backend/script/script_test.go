@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -21,6 +22,7 @@ import (
 	"github.com/vedette/vedette/infer/backend/backendtest"
 	"github.com/vedette/vedette/infer/backend/prepare"
 	"github.com/vedette/vedette/infer/backend/script"
+	"github.com/vedette/vedette/infer/repository"
 	"github.com/vedette/vedette/infer/tensor"
 )
 
@@ -376,4 +378,41 @@ func TestX7Conformance(t *testing.T) {
 	if n := m.pool.Lent(); n != 0 {
 		t.Errorf("%d buffers of inner responses are still lent", n)
 	}
+}
+
+func TestX8AScriptThatCallsItselfEndsInTime(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "self", "1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{
+		"config.pbtxt": `backend: "script" input { name: "IN" data_type: TYPE_INT64 dims: -1 } output { name: "OUT" data_type: TYPE_INT64 dims: -1 }
+parameters { key: "max_time_ms" value { string_value: "500" } }`,
+		"1/model.star": "def execute(request):\n    return infer(\"self\", request.inputs)\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "self", file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r, err := repository.New(repository.Config{Roots: []string{dir}, Backends: map[string]backend.Backend{"script": script.New()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = r.Run(ctx, time.Minute) })
+		if err := r.Loaded(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the instance is free again after the first
+			resp, err := infer.Do(ctx, r, &infer.Request{Model: "self", Version: -1, Inputs: []tensor.Tensor{numbers(1)}})
+			if err == nil || !strings.Contains(err.Error(), "request cancelled") {
+				t.Errorf("got %v", err)
+			}
+			resp.Release()
+		}
+		cancel()
+		wg.Wait()
+	})
 }
