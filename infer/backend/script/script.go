@@ -148,7 +148,11 @@ func load(m *backend.Model) (*instance, error) {
 // explain keeps the place in the script that Starlark's own text leaves out.
 func explain(err error) error {
 	if e, ok := errors.AsType[*starlark.EvalError](err); ok {
-		return fmt.Errorf("%s: %w", e.CallStack.At(0).Pos, err)
+		at := 0
+		for at+1 < len(e.CallStack) && e.CallStack.At(at).Pos.Filename() == "<builtin>" {
+			at++ // where the script called it
+		}
+		return fmt.Errorf("%s: %w", e.CallStack.At(at).Pos, err)
 	}
 	return err
 }
@@ -178,15 +182,18 @@ func (in *instance) run(ctx context.Context, j *backend.Job) {
 		j.Respond(j.NewResponse())
 		return
 	}
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, in.time)
 	defer cancel()
 	c := &call{in: in, ctx: ctx, job: j}
 	defer c.release()
 	thread := in.thread(c)
-	stop := context.AfterFunc(ctx, func() { thread.Cancel(fmt.Sprintf("it ran longer than %v", in.time)) })
+	stop := context.AfterFunc(ctx, func() { thread.Cancel("its time is over") })
 	defer stop()
 	value, err := starlark.Call(thread, in.execute, starlark.Tuple{requestValue(j)}, nil)
 	switch {
+	case err != nil && time.Since(start) >= in.time && !j.Cancelled():
+		j.Fail(in.failure(&infer.Error{Message: fmt.Sprintf("it ran longer than %v (parameters[max_time_ms]): %v", in.time, explain(err))}))
 	case err != nil:
 		j.Fail(in.failure(err))
 	case in.decoupled && value == starlark.None:

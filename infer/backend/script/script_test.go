@@ -216,7 +216,7 @@ func TestX8ScriptsThatFailSayWhyAndWhere(t *testing.T) {
 		{"a parameter that does not fit", begin + `return infer("double", {}, parameters={"x": 1 << 64})`, "does not fit 64 bits", infer.Internal},
 		{"a parameter without a name", begin + `return infer("double", {}, parameters={1: 1})`, "the name of parameter 1", infer.Internal},
 		{"a model there is not", begin + `return infer("nobody", {})`, "'nobody' is not found", infer.NotFound},
-		{"its own words", begin + `fail("no such thing")`, "no such thing", infer.Internal},
+		{"its own words", begin + `fail("no such thing")`, "model.star:2:9: fail: no such thing", infer.Internal},
 		{"the place is named", begin + `return 1 // 0`, "model.star:2", infer.Internal},
 		{"no dict", begin + `return 5`, "returned int, not a dict", infer.Internal},
 		{"an output nobody configured", begin + `return {"X": request.inputs["IN"]}`, "not one of the configuration's", infer.Internal},
@@ -407,7 +407,7 @@ parameters { key: "max_time_ms" value { string_value: "500" } }`,
 		}
 		for range 2 { // the instance is free again after the first
 			resp, err := infer.Do(ctx, r, &infer.Request{Model: "self", Version: -1, Inputs: []tensor.Tensor{numbers(1)}})
-			if err == nil || !strings.Contains(err.Error(), "request cancelled") {
+			if err == nil || infer.CodeOf(err) != infer.Internal || !strings.Contains(err.Error(), "it ran longer than 500ms (parameters[max_time_ms]): model.star:2:17: model 'self'") {
 				t.Errorf("got %v", err)
 			}
 			resp.Release()
