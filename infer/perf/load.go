@@ -187,7 +187,7 @@ func (l *load) run(ctx context.Context, samples chan<- sample) {
 	start(l.cfg.Concurrency)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for grown := l.cfg.Concurrency; grown < l.cfg.GrowTo; {
+	for grown := l.cfg.Concurrency; grown < l.cfg.GrowTo && !l.over(); {
 		select {
 		case <-ctx.Done():
 			return
@@ -201,8 +201,12 @@ func (l *load) run(ctx context.Context, samples chan<- sample) {
 	}
 }
 
-// clock tells workers when to send.
+// over tells that nothing more is to be sent.
+func (l *load) over() bool { return l.limit > 0 && l.sent.Load() >= l.limit }
+
+// clock tells workers when to send, until everything was sent.
 func (l *load) clock(ctx context.Context, due chan<- struct{}) {
+	defer close(due)
 	r := rand.New(rand.NewPCG(3, 4))
 	next := time.Now()
 	for n := 0; ; n++ {
@@ -212,7 +216,7 @@ func (l *load) clock(ctx context.Context, due chan<- struct{}) {
 			next = next.Add(pause(l.cfg.Rate, l.cfg.Poisson, r))
 		}
 		sleepUntil(ctx, next)
-		if ctx.Err() != nil || l.limit > 0 && l.sent.Load() >= l.limit {
+		if ctx.Err() != nil || l.over() {
 			return
 		}
 		select {
@@ -254,7 +258,10 @@ func (l *load) work(ctx, calls context.Context, due <-chan struct{}, samples cha
 	for ctx.Err() == nil {
 		if due != nil {
 			select {
-			case <-due:
+			case _, more := <-due:
+				if !more {
+					return
+				}
 			case <-ctx.Done():
 				return
 			}
