@@ -251,10 +251,6 @@ func (*Command) print(w io.Writer, cfg Config, res *Result) error {
 	case res.Rate > 0:
 		load = fmt.Sprintf("%g requests/s", res.Rate)
 	}
-	at := cfg.GRPC
-	if cfg.HTTP != "" {
-		at = cfg.HTTP
-	}
 	note := ""
 	if !res.Stable {
 		note = ", not stable"
@@ -269,7 +265,7 @@ func (*Command) print(w io.Writer, cfg Config, res *Result) error {
 		note += fmt.Sprintf("\n  %s: queue %s ms, input %s ms, infer %s ms, output %s ms, %d inferences in %d executions",
 			p.Model, millis(p.Queue), millis(p.ComputeInput), millis(p.ComputeInfer), millis(p.ComputeOutput), p.Inferences, p.Executions)
 	}
-	_, err := fmt.Fprintf(w, "%s, %s: %.1f inferences/s, p50 %s ms, p99 %s ms%s\n", at, load, res.Throughput, millis(res.Latency.P50), millis(res.Latency.P99), note)
+	_, err := fmt.Fprintf(w, "%s, %s: %.1f inferences/s, p50 %s ms, p99 %s ms%s\n", res.Address, load, res.Throughput, millis(res.Latency.P50), millis(res.Latency.P99), note)
 	return err
 }
 

@@ -7,6 +7,7 @@
 package perf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,6 +145,8 @@ type Part struct {
 type Result struct {
 	Window
 
+	// Address is where the requests went.
+	Address     string
 	Concurrency int
 	Rate        float64
 	Stable      bool
@@ -359,7 +362,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	res.Metrics = means
+	res.Address, res.Metrics = cmp.Or(cfg.HTTP, cfg.GRPC), means
 	if res.Rate = cfg.Rate; !cfg.timed() {
 		res.Concurrency = int(l.working.Load())
 	}

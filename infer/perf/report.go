@@ -19,7 +19,7 @@ func millis(d time.Duration) string {
 // columns are those of tables and CSV.
 func columns() []string {
 	return []string{
-		"concurrency", "rate", "inferences/s", "p50 ms", "p90 ms", "p95 ms", "p99 ms", "mean ms",
+		"server", "concurrency", "rate", "inferences/s", "p50 ms", "p90 ms", "p95 ms", "p99 ms", "mean ms",
 		"outside ms", "queue ms", "input ms", "infer ms", "output ms", "requests", "answers", "errors", "late", "stable",
 	}
 }
@@ -27,18 +27,22 @@ func columns() []string {
 func (r *Result) row() []string {
 	l, s := r.Latency, r.Server
 	return []string{
-		strconv.Itoa(r.Concurrency), strconv.FormatFloat(r.Rate, 'f', -1, 64), strconv.FormatFloat(r.Throughput, 'f', 1, 64),
+		r.Address, strconv.Itoa(r.Concurrency), strconv.FormatFloat(r.Rate, 'f', -1, 64), strconv.FormatFloat(r.Throughput, 'f', 1, 64),
 		millis(l.P50), millis(l.P90), millis(l.P95), millis(l.P99), millis(l.Mean),
 		millis(r.Outside()), millis(s.Queue), millis(s.ComputeInput), millis(s.ComputeInfer), millis(s.ComputeOutput),
 		strconv.Itoa(r.Requests), strconv.Itoa(max(r.Answers, r.Requests)), strconv.Itoa(r.Errors), strconv.Itoa(r.Behind), strconv.FormatBool(r.Stable),
 	}
 }
 
-// WriteTable prints results for people.
+// WriteTable prints results for people: with the server where there are several.
 func WriteTable(w io.Writer, results []*Result) error {
+	from := 1
+	if slices.ContainsFunc(results, func(r *Result) bool { return r.Address != results[0].Address }) {
+		from = 0
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(cells []string) {
-		for _, c := range cells {
+		for _, c := range cells[from:] {
 			_, _ = fmt.Fprint(t, c, "\t")
 		}
 		_, _ = fmt.Fprintln(t)

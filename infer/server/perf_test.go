@@ -312,6 +312,9 @@ func TestPerfCommandComparesTwoServers(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, &out)
 		}
 	}
+	if _, table, _ := strings.Cut(out.String(), "\n\n"); strings.Count(table, other.at("HTTP")) != 2 || !strings.Contains(table, "server") {
+		t.Errorf("the servers are not in the table:\n%s", table)
+	}
 	for _, path := range []string{c.CSV, c.JSON} {
 		if text, err := os.ReadFile(path); err != nil || len(text) < 100 {
 			t.Errorf("%s holds %q, %v", path, text, err)
