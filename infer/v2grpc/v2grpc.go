@@ -14,6 +14,7 @@ import (
 	"math"
 	"net"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -241,9 +242,23 @@ func statusOf(err error) error {
 		return nil
 	}
 	if st, ok := status.FromError(err); ok {
+		if len(st.Message()) > maxMessage {
+			return status.Error(st.Code(), clip(st.Message()))
+		}
 		return st.Err()
 	}
-	return status.Error(codes.Code(infer.CodeOf(err).GRPC()), err.Error())
+	return status.Error(codes.Code(infer.CodeOf(err).GRPC()), clip(err.Error()))
+}
+
+// maxMessage bounds the text of a status: it travels in a header, escaped to thrice its size, and clients that take 8 KiB
+// of headers, as those on gRPC's core do, would see a broken stream in place of the status.
+const maxMessage = 2 << 10
+
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "") + "..."
 }
 
 // admit refuses a call while the server stops, and one of a closed group without its header.

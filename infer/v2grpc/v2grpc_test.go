@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -193,6 +194,17 @@ func TestP11TypedContents(t *testing.T) {
 				t.Errorf("got %v, %v", resp.GetRawOutputContents(), err)
 			}
 		})
+	}
+}
+
+func TestP2AStatusFitsItsHeader(t *testing.T) {
+	s := serve(t, nil)
+	for _, name := range []string{strings.Repeat("x", 100_000), strings.Repeat("☃", 10_000)} {
+		_, err := s.ModelInfer(t.Context(), &inference.ModelInferRequest{ModelName: name})
+		st := status.Convert(err)
+		if st.Code() != codes.NotFound || !strings.HasPrefix(st.Message(), "Request for unknown model: '"+name[:30]) || len(st.Message()) > 2100 || !utf8.ValidString(st.Message()) {
+			t.Errorf("got %s, %d bytes: %.200s", st.Code(), len(st.Message()), st.Message())
+		}
 	}
 }
 
