@@ -641,9 +641,13 @@ func ParseValues(list []string) (map[string][]float64, error) {
 	return out, nil
 }
 
-// writable makes sure that a file can be written, and leaves it as it is.
+// writable makes sure that a file can be written, and leaves it as it is. Pipes are left alone: whoever reads one would take
+// that for all.
 func writable(path string) error {
 	if path == "" {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)

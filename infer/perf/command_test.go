@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestStepsOfACommandLine(t *testing.T) {
@@ -128,7 +130,11 @@ func TestT1AFileThatCannotBeWrittenIsToldAtOnce(t *testing.T) {
 	if err := c.Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "save results: open") {
 		t.Errorf("got %v", err)
 	}
-	c.Report = ""
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Report = pipe
 	if err := c.Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "the server cannot be reached") {
 		t.Errorf("got %v", err)
 	}
