@@ -200,6 +200,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return t(ctx) })
 	}
 	g.Go(func() error { return s.start(ctx) })
+	g.Go(func() error { return s.giveBack(ctx) })
 	if s.cfg.Watchdog != nil {
 		g.Go(func() error { return s.cfg.Watchdog(ctx, func() bool { return s.alive(ctx) }) })
 	}
