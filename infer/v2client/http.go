@@ -94,7 +94,7 @@ type jsonResponse struct {
 	ID           string         `json:"id"`
 	ModelName    string         `json:"model_name"`
 	ModelVersion string         `json:"model_version"`
-	Parameters   map[string]any `json:"parameters"`
+	Parameters   jsonParameters `json:"parameters"`
 	Outputs      []struct {
 		Name       string  `json:"name"`
 		Datatype   string  `json:"datatype"`
@@ -104,6 +104,35 @@ type jsonResponse struct {
 		} `json:"parameters"`
 		Data json.RawMessage `json:"data"`
 	} `json:"outputs"`
+}
+
+// jsonParameters are values as gRPC would bring them: whole numbers stay whole.
+type jsonParameters map[string]any
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *jsonParameters) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode((*map[string]any)(p)); err != nil {
+		return err
+	}
+	for k, v := range *p {
+		n, ok := v.(json.Number)
+		if !ok {
+			continue
+		}
+		var err error
+		if (*p)[k], err = n.Int64(); err == nil {
+			continue
+		}
+		if (*p)[k], err = strconv.ParseUint(n.String(), 10, 64); err == nil {
+			continue
+		}
+		if (*p)[k], err = n.Float64(); err != nil {
+			return fmt.Errorf("parameter %q: %w", k, err)
+		}
+	}
+	return nil
 }
 
 // Infer asks once.

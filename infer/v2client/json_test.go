@@ -3,6 +3,8 @@ package v2client
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"math"
 	"strings"
 	"testing"
 
@@ -44,5 +46,19 @@ func TestAnAnswerInJSONThatIsWrongSaysWhere(t *testing.T) {
 	_, err := parseHTTP([]byte(`{"outputs":[{"name":"OUT","datatype":"INT8","shape":[1],"data":[1000]}]}`), "")
 	if err == nil || !strings.Contains(err.Error(), `output "OUT"`) {
 		t.Error(err)
+	}
+}
+
+func TestP14ParametersOfAnAnswerKeepTheirTypes(t *testing.T) {
+	r, err := parseHTTP([]byte(`{"model_name":"m","parameters":{"a":42,"b":-1,"c":18446744073709551615,"d":1.5,"e":"x","f":true,"g":2.0},"outputs":[]}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"a": int64(42), "b": int64(-1), "c": uint64(math.MaxUint64), "d": 1.5, "e": "x", "f": true, "g": 2.0}
+	if !maps.Equal(r.Parameters, want) {
+		t.Errorf("got %#v, want %#v", r.Parameters, want)
+	}
+	if _, err := parseHTTP([]byte(`{"parameters":{"a":1e999}}`), ""); err == nil || !strings.Contains(err.Error(), `parameter "a"`) {
+		t.Errorf("a number beyond all: %v", err)
 	}
 }
