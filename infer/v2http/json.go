@@ -153,6 +153,17 @@ func (s *scanner) skip() ([]byte, error) {
 	return s.b[start:s.i], err
 }
 
+// expect refuses a value that begins otherwise; what is no JSON at all is told as that.
+func (s *scanner) expect(first byte, key, kind string) error {
+	if s.peek() == first {
+		return nil
+	}
+	if _, err := s.skip(); err != nil {
+		return err
+	}
+	return invalid("Unable to parse '%s': attempt to access JSON non-%s as %s", key, kind, kind)
+}
+
 // whole checks a document: one value and nothing after it.
 func (s *scanner) whole() error {
 	if _, err := s.skip(); err != nil {

@@ -145,11 +145,20 @@ func (c *call) parse(text []byte) error {
 			c.req.ID, err = s.str()
 			return err
 		case "parameters":
+			if err := s.expect('{', "parameters", "object"); err != nil {
+				return err
+			}
 			return s.object(func(key []byte) error { return c.parameter(s, c.server.names.Get(key)) })
 		case "inputs":
 			listed = true
+			if err := s.expect('[', "inputs", "array"); err != nil {
+				return err
+			}
 			return s.array(func() error { return c.parseInput(s) })
 		case "outputs":
+			if err := s.expect('[', "outputs", "array"); err != nil {
+				return err
+			}
 			return s.array(func() error { return c.parseOutput(s) })
 		}
 		_, err := s.skip()
@@ -279,6 +288,9 @@ func (c *call) parseInput(s *scanner) error {
 			in.datatype, err = c.name(s)
 		case "shape":
 			in.hasShape = true
+			if err := s.expect('[', "shape", "array"); err != nil {
+				return err
+			}
 			err = s.array(func() error {
 				n, err := s.number()
 				if err == nil && (!n.isInt || n.negative) {
