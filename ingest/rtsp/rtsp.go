@@ -168,6 +168,7 @@ func (s *session) run(ctx context.Context) error {
 			if s.cfg.Tap.Active() {
 				s.show(packetdump.Answer, r)
 			}
+			r.Body = mend(r.Body)
 		},
 		// The library logs these by itself when nobody listens.
 		OnTransportSwitch: func(error) {},

@@ -93,3 +93,42 @@ func TestPacketsTooLargeForADatagramAreNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Cameras describe tracks nobody reads here in ways that no library reads, and their video with another clock than it has.
+func TestVideoIsReadWhateverADescriptionSaysBesides(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, GOP: 5})
+	const (
+		head  = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\n"
+		video = "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=control:trackID=0\r\n"
+		audio = "m=audio 0 RTP/AVP 97\r\na=control:trackID=1\r\n"
+		aac   = audio + "a=rtpmap:97 mpeg4-generic/16000/1\r\n"
+	)
+	for name, sdp := range map[string]string{
+		"AAC without its settings":          head + video + aac,
+		"AAC with settings that are none":   head + aac + "a=fmtp:97 mode=AAC-hbr;sizelength=13;config=zz\r\n" + video,
+		"LATM with the clock of its sound":  head + video + audio + "a=rtpmap:97 MP4A-LATM/16000\r\n",
+		"sound without a name":              head + video + audio,
+		"metadata without a clock":          head + "m=application 0 RTP/AVP 107\r\na=rtpmap:107 vnd.onvif.metadata\r\n" + video,
+		"a group with a track that is none": head + "a=group:FEC 1 2\r\n" + video + "a=mid:1\r\n" + aac,
+		"the clock of something else":       head + strings.Replace(video, "90000", "8000", 1),
+		"no clock":                          head + strings.Replace(video, "/90000", "", 1),
+		"parameter sets that are none":      head + video + "a=fmtp:96 packetization-mode=1;sprop-parameter-sets=AAA,!!\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cam *rtsptest.Camera
+			cam = rtsptest.Start(t, rtsptest.Config{Clip: clip, Request: func(method base.Method, _ <-chan struct{}) *base.Response {
+				if method != base.Describe {
+					return nil
+				}
+				return &base.Response{StatusCode: base.StatusOK, Body: []byte(sdp), Header: base.Header{
+					"Content-Base": base.HeaderValue{cam.Address() + "/"}, "Content-Type": base.HeaderValue{"application/sdp"},
+				}}
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, &viewer{end: cancel}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

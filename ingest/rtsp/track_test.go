@@ -1,6 +1,7 @@
 package rtsp
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -71,8 +72,13 @@ func FuzzSDP(f *testing.F) {
 	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 packetization-mode=1; sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\na=control:trackID=0\r\n"))
 	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 26\r\n"))
 	f.Add([]byte("v=0\r\nm=audio 0 RTP/AVP 0\r\n"))
+	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 0.0.0.0\r\ns=x\r\nt=0 0\r\nm=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/16000\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H265\r\na=fmtp:96 sprop-sps=!\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		parsed, err := sdpunmarshaler.Unmarshal(b)
+		mended := mend(b)
+		if readable(b) && !readable(mended) || !bytes.Equal(mend(mended), mended) {
+			t.Fatalf("mended to %q", mended)
+		}
+		parsed, err := sdpunmarshaler.Unmarshal(mended)
 		if err != nil {
 			return
 		}
