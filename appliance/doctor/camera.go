@@ -49,6 +49,7 @@ func (d *doctor) state(c *vedettev1.Camera, s *vedettev1.CameraStatus) {
 	if u, err := url.Parse(c.GetSource().GetUri()); err == nil {
 		host = u.Host
 	}
+	message, hint, _ := strings.Cut(strings.TrimSuffix(s.GetMessage(), ")"), " (")
 	switch s.GetState() {
 	case vedettev1.CameraState_CAMERA_STATE_DISABLED:
 		why := ""
@@ -59,9 +60,12 @@ func (d *doctor) state(c *vedettev1.Camera, s *vedettev1.CameraStatus) {
 	case vedettev1.CameraState_CAMERA_STATE_STREAMING:
 		d.ok("state", "%s%s from %s", name, since, cmp.Or(host, c.GetSource().GetUri()))
 	case vedettev1.CameraState_CAMERA_STATE_CONNECTING:
-		d.bad(Warning, "state", "look again in a moment", "%s to %s%s, attempt %d", name, host, since, s.GetIngest().GetAttempts())
+		before := ""
+		if s.GetReason() != "" {
+			before = fmt.Sprintf(", after %s: %s", s.GetReason(), message)
+		}
+		d.bad(Warning, "state", cmp.Or(hint, "look again in a moment"), "%s to %s%s, attempt %d%s", name, host, since, s.GetIngest().GetAttempts(), before)
 	default:
-		message, hint, _ := strings.Cut(strings.TrimSuffix(s.GetMessage(), ")"), " (")
 		retry := ""
 		if t := s.GetNextRetryTime(); t != nil {
 			retry = "; the next attempt is at " + t.AsTime().Local().Format(time.TimeOnly)

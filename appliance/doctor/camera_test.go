@@ -53,6 +53,11 @@ func TestWhatIsWrongWithACameraIsFoundWithAnAdvice(t *testing.T) {
 				NextRetryTime: timestamppb.New(now.Add(time.Minute)),
 			}
 		}, "state", doctor.Error, "AUTH_FAILED: describe: 401; the next attempt"},
+		{"another attempt", func(c *vedettev1.Camera) {
+			c.Status = &vedettev1.CameraStatus{
+				State: vedettev1.CameraState_CAMERA_STATE_CONNECTING, Reason: "STALLED", Message: "nothing came (restart it)", Ingest: &vedettev1.IngestStatus{Attempts: 2},
+			}
+		}, "state", doctor.Warning, "attempt 2, after STALLED: nothing came"},
 		{"a disabled camera", func(c *vedettev1.Camera) { c.Status.State = vedettev1.CameraState_CAMERA_STATE_DISABLED }, "state", doctor.Warning, "DISABLED"},
 		{"a file that was read", func(c *vedettev1.Camera) {
 			c.Status = &vedettev1.CameraStatus{State: vedettev1.CameraState_CAMERA_STATE_DISABLED, Reason: "FINISHED", Message: "the file has been read to its end"}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -256,6 +257,7 @@ func (c *Camera) adopt(want ingest.Camera) {
 	}
 }
 
+// applied tells what a change has cost; 0: what the one before it did.
 func (c *Camera) applied(a Applied) {
 	c.mu.Lock()
 	s := c.status
@@ -395,7 +397,7 @@ func (c *Camera) Counts() Counts {
 	return n
 }
 
-// cost says what changing the settings takes.
+// cost says what changing the settings takes; 0: they are the same.
 func cost(before, want ingest.Camera) Applied {
 	type connection struct {
 		address, user, password, ca, pin string
@@ -409,13 +411,16 @@ func cost(before, want ingest.Camera) Applied {
 	of := func(c ingest.Camera) connection {
 		return connection{c.Address, c.Username, c.Password, c.CA, c.CertificateSHA256, c.Transport, c.FullSpeed, c.Loop, c.StartTime, c.Disabled, c.Slots, strings.Join(c.Decoders, ",")}
 	}
-	if of(before) != of(want) {
+	switch {
+	case reflect.DeepEqual(before, want):
+		return 0
+	case of(before) != of(want):
 		return Reconnected
-	}
-	if !equalMasks(before.Masks, want.Masks) {
+	case !equalMasks(before.Masks, want.Masks):
 		return Resequenced
+	default:
+		return Hot
 	}
-	return Hot
 }
 
 func equalMasks(a, b []ingest.Mask) bool {

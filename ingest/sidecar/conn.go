@@ -174,7 +174,7 @@ func (c *conn) openCamera(m *ingestv1.Camera) {
 		}}}, nil)
 		return
 	}
-	c.s.add(m, c, 0)
+	c.s.add(m, c, 0, ingestv1.Applied_APPLIED_UNSPECIFIED)
 }
 
 func (c *conn) handle(ctx context.Context, m *ingestv1.ToIngest) {

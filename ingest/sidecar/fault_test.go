@@ -354,6 +354,7 @@ func TestChangesCostNoMoreThanTheyMust(t *testing.T) {
 			door.PrivacyMasks = []*ingestv1.PrivacyMask{{Points: []*ingestv1.Point{{X: 0, Y: 0}, {X: 0.5, Y: 0}, {X: 0.5, Y: 0.5}, {X: 0, Y: 0.5}}}}
 		}, ingestv1.Applied_APPLIED_RESEQUENCED},
 		{"other credentials reconnect", func() { door.Username = "x" }, ingestv1.Applied_APPLIED_RECONNECTED},
+		{"other slots take its place", func() { door.Slots = 4 }, ingestv1.Applied_APPLIED_RECONNECTED},
 	} {
 		_, before, _ := cam.Sessions()
 		c.change()
@@ -369,6 +370,18 @@ func TestChangesCostNoMoreThanTheyMust(t *testing.T) {
 		if _, after, most := cam.Sessions(); (after != before) != (c.want == ingestv1.Applied_APPLIED_RECONNECTED) || most != 1 {
 			t.Errorf("%s: sessions went from %d to %d, %d at once", c.name, before, after, most)
 		}
+		// What another camera's change costs is told of that one.
+		r.client.SetCameras(&ingestv1.SetCameras{Revision: 2, Cameras: []*ingestv1.Camera{door, {Name: "other", Address: cam.Address(), Disabled: true}}})
+		told := 0
+		next(t, r.status, "the next list", func(s *ingestv1.CameraStatus) bool {
+			if s.GetCamera() != "door" || s.GetRevision() != 2 {
+				return false
+			}
+			if told++; s.GetApplied() != c.want {
+				t.Errorf("%s: %v after a list that changes nothing", c.name, s.GetApplied())
+			}
+			return told == 3
+		})
 	}
 	// Masked pixels are black in the newest frames.
 	f := next(t, r.frames, "masked frame", func(f ingestclient.Frame) bool {

@@ -123,4 +123,14 @@ func TestAProbeOfAnIsolatedCameraIsItsProcessesToMake(t *testing.T) {
 	if _, all, _ := cam.Sessions(); all != 1 {
 		t.Errorf("%d sessions, want one", all)
 	}
+	// Another process is another session.
+	for i, isolation := range []ingestv1.Isolation{ingestv1.Isolation_ISOLATION_UNSPECIFIED, ingestv1.Isolation_ISOLATION_CAMERA} {
+		r.set(&ingestv1.Camera{Name: "alone", Address: cam.Address(), Isolation: isolation})
+		next(t, r.status, "the camera in another process", func(s *ingestv1.CameraStatus) bool {
+			return s.GetState() == ingestv1.CameraState_CAMERA_STATE_STREAMING && s.GetIsolated() == (i == 1) && s.GetApplied() == ingestv1.Applied_APPLIED_RECONNECTED
+		})
+		if _, all, most := cam.Sessions(); all != i+2 || most != 1 {
+			t.Errorf("%d sessions, %d at once", all, most)
+		}
+	}
 }

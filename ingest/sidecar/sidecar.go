@@ -6,6 +6,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -123,6 +124,8 @@ type entry struct {
 	owner  *conn // the one connection that hears of it; nil: it is in the list, and everybody does
 	cancel context.CancelFunc
 	done   chan struct{}
+	// replaced is what its first settings cost when they took the place of others; a later change has its own cost.
+	replaced ingestv1.Applied
 	// revision of the list it runs by; guarded by Sidecar.mu.
 	revision uint64
 }
@@ -356,12 +359,13 @@ func (s *Sidecar) setCameras(m *ingestv1.SetCameras) {
 		isolate, _ := s.isolate(c)
 		e := s.entry(name)
 		// The slots belong to the bus, and the camera to its process: others are another camera of the same name.
+		var replaced ingestv1.Applied
 		if e != nil && (c.Slots != e.want.Slots || isolate != (e.worker != nil)) {
 			s.remove(e)
-			e = nil
+			e, replaced = nil, ingestv1.Applied_APPLIED_RECONNECTED
 		}
 		if e == nil {
-			s.add(wished, nil, m.GetRevision())
+			s.add(wished, nil, m.GetRevision(), replaced)
 			continue
 		}
 		s.mu.Lock()
@@ -431,13 +435,13 @@ func (s *Sidecar) rememberCrashes() {
 }
 
 // add starts a camera once the one of its name that was removed before it, if any, is gone.
-func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64) {
+func (s *Sidecar) add(wished *ingestv1.Camera, owner *conn, revision uint64, replaced ingestv1.Applied) {
 	c := wire.Camera(wished)
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &entry{name: c.Name, want: c, owner: owner, cancel: cancel, done: make(chan struct{}), revision: revision}
+	e := &entry{name: c.Name, want: c, owner: owner, cancel: cancel, done: make(chan struct{}), replaced: replaced, revision: revision}
 	if isolate, why := s.isolate(c); isolate && owner == nil {
 		s.workers++
-		e.worker = newWorker(s, s.workers, why, wished, revision)
+		e.worker = newWorker(s, s.workers, why, wished, revision, replaced)
 		if why != "" {
 			s.cfg.Logger.Warn("a camera is given a process of its own", slog.String("camera", c.Name), slog.String("why", why))
 		}
@@ -578,7 +582,7 @@ func (e *entry) status(st camera.Status) *ingestv1.FromIngest {
 	m := &ingestv1.CameraStatus{
 		Camera: e.name, State: ingestv1.CameraState(st.State), Stage: ingestv1.Stage(st.Stage),
 		SinceTimeNs: wire.Time(st.Since), NextAttemptTimeNs: wire.Time(st.NextAttempt), Attempts: wire.Side(st.Attempts),
-		Revision: e.revision, Applied: ingestv1.Applied(st.Applied),
+		Revision: e.revision, Applied: cmp.Or(ingestv1.Applied(st.Applied), e.replaced),
 	}
 	if st.Err != nil {
 		m.Error = wire.Fault(st.Err)

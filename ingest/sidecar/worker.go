@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -35,6 +36,8 @@ type worker struct {
 	why    string // nobody asked for it; empty: somebody did
 	socket string
 
+	replaced ingestv1.Applied // as the entry's
+
 	process *child.Child
 	client  *ingestclient.Client
 	over    chan struct{} // closed when it is not started again
@@ -45,8 +48,8 @@ type worker struct {
 	counts *ingestv1.Counters
 }
 
-func newWorker(s *Sidecar, number uint64, why string, want *ingestv1.Camera, revision uint64) *worker {
-	w := &worker{s: s, name: want.GetName(), number: number, why: why, socket: s.besides(number), over: make(chan struct{})}
+func newWorker(s *Sidecar, number uint64, why string, want *ingestv1.Camera, revision uint64, replaced ingestv1.Applied) *worker {
+	w := &worker{s: s, name: want.GetName(), number: number, why: why, socket: s.besides(number), replaced: replaced, over: make(chan struct{})}
 	w.status = &ingestv1.CameraStatus{Camera: w.name, State: ingestv1.CameraState_CAMERA_STATE_CONNECTING, Revision: revision}
 	program, args := s.cfg.Worker(w.socket, number*leasesPerWorker)
 	w.process = child.New(child.Config{
@@ -118,7 +121,7 @@ func (w *worker) camera(m *ingestv1.CameraStatus) {
 
 // tell keeps a status and passes it on.
 func (w *worker) tell(m *ingestv1.CameraStatus) {
-	m.Camera, m.Isolated, m.IsolationReason = w.name, true, w.why
+	m.Camera, m.Isolated, m.IsolationReason, m.Applied = w.name, true, w.why, cmp.Or(m.GetApplied(), w.replaced)
 	w.mu.Lock()
 	if m.GetRevision() == 0 {
 		m.Revision, m.SinceTimeNs = w.status.GetRevision(), ingest.Now().Wall.UnixNano()
