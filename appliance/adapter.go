@@ -33,7 +33,7 @@ func wanted(desired []cameras.Desired) []pipeline.Camera {
 			Priority: priority(a.GetPriority()),
 		}, Since: d.Camera.GetCreateTime().AsTime()}
 		c.Ingest.MotionGate = motionGate(a.GetMotionGate())
-		c.Ingest.AnalysisRate, c.Ingest.Disabled, c.Ingest.Asked = a.GetFps(), !d.Enabled, d.Asked
+		c.Ingest.AnalysisRate, c.Ingest.Disabled, c.Ingest.Asked, c.Ingest.Version = a.GetFps(), !d.Enabled, d.Asked, d.Camera.GetEtag()
 		if around := d.Camera.GetRecording().GetClip().AsDuration(); around > 0 {
 			c.Ingest.PreRollBytes = max(standardPreRoll, int64(around.Seconds()*clipRate))
 		}

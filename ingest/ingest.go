@@ -52,6 +52,8 @@ type Camera struct {
 	Isolated bool
 	// Asked is another number than before when an operator asks for an attempt: it is made now, if one waits.
 	Asked uint64
+	// Version is another one with every change, also of what is not here.
+	Version string
 }
 
 // Gate are the settings of a motion gate.

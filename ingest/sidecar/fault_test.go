@@ -353,6 +353,7 @@ func TestChangesCostNoMoreThanTheyMust(t *testing.T) {
 		{"a mask opens an epoch", func() {
 			door.PrivacyMasks = []*ingestv1.PrivacyMask{{Points: []*ingestv1.Point{{X: 0, Y: 0}, {X: 0.5, Y: 0}, {X: 0.5, Y: 0.5}, {X: 0, Y: 0.5}}}}
 		}, ingestv1.Applied_APPLIED_RESEQUENCED},
+		{"what does not concern ingest is hot", func() { door.Version = "2" }, ingestv1.Applied_APPLIED_HOT},
 		{"other credentials reconnect", func() { door.Username = "x" }, ingestv1.Applied_APPLIED_RECONNECTED},
 		{"other slots take its place", func() { door.Slots = 4 }, ingestv1.Applied_APPLIED_RECONNECTED},
 	} {

@@ -17,7 +17,7 @@ func Camera(m *ingestv1.Camera) ingest.Camera {
 		Transport: ingest.Transport(m.GetTransport()), AnalysisRate: m.GetAnalysisRate(), Disabled: m.GetDisabled(),
 		Slots: int(m.GetSlots()), CA: m.GetTls().GetCaPem(), CertificateSHA256: m.GetTls().GetCertificateSha256(),
 		Masks: masks(m.GetPrivacyMasks()), FullSpeed: m.GetFile().GetFullSpeed(), Loop: m.GetFile().GetLoop(),
-		Isolated: m.GetIsolation() == ingestv1.Isolation_ISOLATION_CAMERA, PreRollBytes: m.GetPreRollBytes(), Decoders: m.GetDecoders(), Asked: m.GetAsked(),
+		Isolated: m.GetIsolation() == ingestv1.Isolation_ISOLATION_CAMERA, PreRollBytes: m.GetPreRollBytes(), Decoders: m.GetDecoders(), Asked: m.GetAsked(), Version: m.GetVersion(),
 	}
 	if ns := m.GetFile().GetStartTimeNs(); ns != 0 {
 		c.StartTime = time.Unix(0, ns)

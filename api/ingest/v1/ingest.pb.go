@@ -1528,7 +1528,9 @@ type Camera struct {
 	// Keep it connected, so that it has a pre-roll.
 	KeepMain bool `protobuf:"varint,51,opt,name=keep_main,json=keepMain,proto3" json:"keep_main,omitempty"`
 	// Another number than before: a camera that waits (BACKOFF, QUARANTINED) is tried now. Nothing else changes.
-	Asked         uint64 `protobuf:"varint,70,opt,name=asked,proto3" json:"asked,omitempty"`
+	Asked uint64 `protobuf:"varint,70,opt,name=asked,proto3" json:"asked,omitempty"`
+	// Another one with every change of the camera, also of what does not concern ingest; applied tells what it cost.
+	Version       string `protobuf:"bytes,71,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1687,6 +1689,13 @@ func (x *Camera) GetAsked() uint64 {
 		return x.Asked
 	}
 	return 0
+}
+
+func (x *Camera) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
 }
 
 // Tls says which server certificate an rtsps camera may show.
@@ -4351,7 +4360,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\acameras\x18\x02 \x03(\v2\x19.vedette.ingest.v1.CameraR\acameras\"?\n" +
 	"\n" +
 	"OpenCamera\x121\n" +
-	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\xbf\x05\n" +
+	"\x06camera\x18\x01 \x01(\v2\x19.vedette.ingest.v1.CameraR\x06camera\"\xd9\x05\n" +
 	"\x06Camera\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -4372,7 +4381,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\tisolation\x18\x1e \x01(\x0e2\x1c.vedette.ingest.v1.IsolationR\tisolation\x12!\n" +
 	"\fmain_address\x182 \x01(\tR\vmainAddress\x12\x1b\n" +
 	"\tkeep_main\x183 \x01(\bR\bkeepMain\x12\x14\n" +
-	"\x05asked\x18F \x01(\x04R\x05askedJ\x04\b\x0f\x10\x10\"K\n" +
+	"\x05asked\x18F \x01(\x04R\x05asked\x12\x18\n" +
+	"\aversion\x18G \x01(\tR\aversionJ\x04\b\x0f\x10\x10\"K\n" +
 	"\x03Tls\x12\x15\n" +
 	"\x06ca_pem\x18\x01 \x01(\tR\x05caPem\x12-\n" +
 	"\x12certificate_sha256\x18\x02 \x01(\tR\x11certificateSha256\"?\n" +
