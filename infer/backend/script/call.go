@@ -59,12 +59,18 @@ func current(t *starlark.Thread) (*call, error) {
 	return c, nil
 }
 
-func inferOne(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+// asked is the request that a script makes by the arguments of a built-in function.
+func asked(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (*call, *infer.Request, error) {
 	c, err := current(t)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	req, err := c.request(b.Name(), args, kwargs)
+	return c, req, err
+}
+
+func inferOne(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	c, req, err := asked(t, b, args, kwargs)
 	if err != nil {
 		return nil, err
 	}
@@ -76,11 +82,7 @@ func inferOne(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwar
 }
 
 func tryInfer(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-	c, err := current(t)
-	if err != nil {
-		return nil, err
-	}
-	req, err := c.request(b.Name(), args, kwargs)
+	c, req, err := asked(t, b, args, kwargs)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +98,7 @@ const maxAnswers = 1024
 
 // inferStream waits until a model that answers any number of times is done.
 func inferStream(t *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-	c, err := current(t)
-	if err != nil {
-		return nil, err
-	}
-	req, err := c.request(b.Name(), args, kwargs)
+	c, req, err := asked(t, b, args, kwargs)
 	if err != nil {
 		return nil, err
 	}
