@@ -79,9 +79,11 @@ func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
 	c.last = at.Mono
 	c.offset = min(c.offset+time.Duration(float64(passed)*drift), delay)
 
+	// No picture is taken after it arrived, whatever a clock that is ahead says: followed past the
+	// estimate, it would leave every picture the time of its arrival, with the network's jitter.
 	target, quality := c.offset+c.wallMinusMono, ingest.TimeEstimated
-	if c.believed {
-		target, quality = c.report, ingest.TimeSenderReport
+	if c.believed && c.report <= target+maxDisagreement {
+		target, quality = min(target, c.report), ingest.TimeSenderReport
 	}
 	// Towards the target, never so fast that time runs backwards between pictures.
 	step := time.Duration(float64(passed) * slew)
@@ -90,9 +92,7 @@ func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
 	got := media + c.applied
 	if got > received { // never in the future
 		got = received
-		if !c.believed {
-			c.applied = min(c.applied, target)
-		}
+		c.applied = min(c.applied, target)
 	}
 	// The two clocks cannot be read at once; a few nanoseconds must not look like the future.
 	if wall := wallNS(at.Wall); got > wall && got-wall < time.Millisecond {

@@ -78,6 +78,8 @@ func TestSenderReportsAreUsedWhenTheyAgreeAndAreSane(t *testing.T) {
 	}{
 		{"a right clock", func(int) time.Duration { return 0 }, ingest.TimeSenderReport},
 		{"a clock a little slow", func(int) time.Duration { return -300 * time.Millisecond }, ingest.TimeSenderReport},
+		{"a clock a little ahead", func(int) time.Duration { return 100 * time.Millisecond }, ingest.TimeSenderReport},
+		{"a clock ahead of arrival", func(int) time.Duration { return 300 * time.Millisecond }, ingest.TimeEstimated},
 		{"1970", func(int) time.Duration { return year(1970) }, ingest.TimeEstimated},
 		{"three hours ahead", func(int) time.Duration { return 3 * time.Hour }, ingest.TimeEstimated},
 		{"a clock that wanders", func(i int) time.Duration { return time.Duration(i%2) * time.Second }, ingest.TimeEstimated},
@@ -104,6 +106,28 @@ func TestSenderReportsRemoveTheDelay(t *testing.T) {
 	worst, _ := feed(t, &c, 500, 1000, jitter(200*time.Millisecond, 210*time.Millisecond), 0)
 	if worst > 5*time.Millisecond {
 		t.Errorf("off by up to %v with a camera that tells its time", worst)
+	}
+}
+
+// A camera's clock is rarely right to the network's delay: pictures keep their rhythm, which trackers measure speed by.
+func TestPicturesKeepTheirRhythmWhateverTheClockSays(t *testing.T) {
+	for _, shift := range []time.Duration{-time.Second, 0, 10 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 1900 * time.Millisecond} {
+		var c capture.Clock
+		late := jitter(5*time.Millisecond, 150*time.Millisecond)
+		feed(t, &c, 0, 500, late, 0)
+		reports(&c, 3, func(int) time.Duration { return shift }, 500)
+		var before time.Time
+		var received time.Duration
+		for i := 500; i < 2000; i++ {
+			at := time.Duration(i) * 40 * time.Millisecond
+			received = max(at+late(i), received+time.Millisecond)
+			got := c.Unit(ingest.TicksOf(at), ingest.Instant{Mono: time.Hour + received, Wall: base.Add(received)}).Capture
+			if step := got.Sub(before); i > 500 && (step < 25*time.Millisecond || step > 55*time.Millisecond) {
+				t.Errorf("a clock %v ahead: picture %d is %v after the one before it, not 40 ms", shift, i, step)
+				break
+			}
+			before = got
+		}
 	}
 }
 
