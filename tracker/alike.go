@@ -59,7 +59,7 @@ func (e *elapsed) moveAlike(dets []observation, dt float64) {
 	switch {
 	case dt > longStep.Seconds():
 		c.vx, c.vy = 0, 0
-	case dt > 0:
+	case dt > shortStep.Seconds():
 		c.vx, c.vy = dx/dt, dy/dt
 	}
 }

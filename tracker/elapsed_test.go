@@ -296,3 +296,24 @@ func TestCameraMotionKeepsIdentities(t *testing.T) {
 		t.Errorf("%d identities for six persons", n)
 	}
 }
+
+// Frames that were held up on their way and stamped on arrival lie closer than they were taken.
+func TestFramesStampedInBurstsKeepIdentities(t *testing.T) {
+	tr := newTracker(t, tracker.Config{})
+	for i := range 100 {
+		at := time.Duration(i) * 100 * ms
+		if held := i % 20; held < 5 {
+			at += time.Duration(4-held)*100*ms + time.Duration(held)*time.Millisecond
+		}
+		var boxes []tracker.Box
+		for p := range 6 {
+			boxes = append(boxes, box(200*float64(p)+5*float64(i), 100+30*float64(p%3), 70, 170))
+		}
+		if got := tr.Update(at, seen(boxes...)); i > 0 && len(got) != 6 {
+			t.Errorf("frame %d: %d persons of six", i, len(got))
+		}
+	}
+	if n := tr.Stats().Tracks; n != 6 {
+		t.Errorf("%d identities for six persons", n)
+	}
+}

@@ -50,8 +50,13 @@ func lengths(w, h float64, p *tuning) (x, y float64) {
 	return w + p.mix*(h-w), h
 }
 
-// longStep is the step from which nobody walks straight on.
-const longStep = time.Second
+const (
+	// longStep is the step from which nobody walks straight on.
+	longStep = time.Second
+	// shortStep is the step up to which no speed can be seen: frames stamped when they arrive may
+	// lie closer than they were taken, and a motion over almost no time is any speed.
+	shortStep = 10 * time.Millisecond
+)
 
 func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
