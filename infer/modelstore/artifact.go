@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"path"
@@ -98,7 +99,7 @@ func (a *artifact) list(ctx context.Context, model string) ([]object, error) {
 }
 
 // fetch unpacks what was packed; the library compares every layer with its digest.
-func (a *artifact) fetch(ctx context.Context, e object, dir string) error {
+func (a *artifact) fetch(ctx context.Context, e object, dir string, watch func(io.Reader) io.Reader) error {
 	desc, ok := e.key.(ocispec.Descriptor)
 	if !ok {
 		return errors.New("it was listed by another store")
@@ -111,7 +112,7 @@ func (a *artifact) fetch(ctx context.Context, e object, dir string) error {
 	if err != nil {
 		return errors.Join(err, to.Close())
 	}
-	err = to.Push(ctx, desc, r)
+	err = to.Push(ctx, desc, watch(r))
 	return errors.Join(err, r.Close(), to.Close())
 }
 

@@ -87,6 +87,9 @@ func (b *bucket) list(ctx context.Context, model string) ([]object, error) {
 	for it := b.b.List(&blob.ListOptions{Prefix: prefix}); ; {
 		o, err := it.Next(ctx)
 		if errors.Is(err, io.EOF) {
+			if model == "" && len(out) == 0 {
+				return nil, b.isStore(ctx)
+			}
 			return out, nil
 		}
 		if err != nil {
@@ -100,7 +103,18 @@ func (b *bucket) list(ctx context.Context, model string) ([]object, error) {
 	}
 }
 
-func (b *bucket) fetch(ctx context.Context, f object, dir string) error {
+// isStore looks behind a listing of nothing: something that answers whatever it is asked, as the login page of a network
+// does, is read as an empty bucket by some drivers.
+func (b *bucket) isStore(ctx context.Context) error {
+	const key = ".no-such-file"
+	found, err := b.b.Exists(ctx, key)
+	if err == nil && found {
+		err = fmt.Errorf("it lists nothing and has a file %q: it is no object store, or something answers in its place", key)
+	}
+	return err
+}
+
+func (b *bucket) fetch(ctx context.Context, f object, dir string, watch func(io.Reader) io.Reader) error {
 	to := filepath.Join(dir, filepath.FromSlash(f.path))
 	if strings.HasSuffix(f.path, "/") { // some tools write an empty object for a directory
 		return os.MkdirAll(to, 0o750)
@@ -110,14 +124,14 @@ func (b *bucket) fetch(ctx context.Context, f object, dir string) error {
 	}
 	var err error
 	for range 3 { // a connection may break in a long download
-		if err = b.download(ctx, f, to); err == nil || ctx.Err() != nil {
+		if err = b.download(ctx, f, to, watch); err == nil || ctx.Err() != nil {
 			return err
 		}
 	}
 	return err
 }
 
-func (b *bucket) download(ctx context.Context, f object, to string) error {
+func (b *bucket) download(ctx context.Context, f object, to string, watch func(io.Reader) io.Reader) error {
 	o, ok := f.key.(*blob.ListObject)
 	if !ok {
 		return errors.New("it was listed by another store")
@@ -132,7 +146,7 @@ func (b *bucket) download(ctx context.Context, f object, to string) error {
 		return err
 	}
 	sum := md5.New() //nolint:gosec // as above
-	n, err := io.Copy(io.MultiWriter(w, sum), r)
+	n, err := io.Copy(io.MultiWriter(w, sum), watch(r))
 	switch err = errors.Join(err, w.Close()); {
 	case err != nil:
 		return err

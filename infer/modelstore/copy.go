@@ -43,28 +43,34 @@ func (c *Copy) Release() {
 
 func key(model, state string) string { return model + "/" + state }
 
-// openDir makes the directory of the copies ready. One that outlives the process belongs to one process.
+// openDir makes the directory of the copies ready. It belongs to one process.
 func (s *Store) openDir() error {
 	if s.cfg.Dir == "" {
-		dir, err := os.MkdirTemp("", "vedette-models-")
-		s.dir = dir
-		return err
+		removeLeft(os.TempDir())
+		dir, err := os.MkdirTemp("", temporary)
+		if err != nil {
+			return err
+		}
+		lock, err := lockDir(dir)
+		if err != nil {
+			return errors.Join(err, os.RemoveAll(dir))
+		}
+		s.dir, s.lock = dir, lock
+		return nil
 	}
 	sum := sha256.Sum256([]byte(s.cfg.URL))
 	dir := filepath.Join(s.cfg.Dir, hex.EncodeToString(sum[:8]))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := lockDir(dir)
 	if err != nil {
 		return err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("%s is used by another server: give each one its own", dir), lock.Close())
-	}
-	parts, err := filepath.Glob(filepath.Join(dir, ".part-*"))
-	for _, p := range parts {
-		err = errors.Join(err, os.RemoveAll(p)) // of a download that was cut off
+	for _, name := range namesIn(dir) {
+		if strings.HasPrefix(name, part) { // of a download that was cut off
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
+		}
 	}
 	if err != nil {
 		return errors.Join(err, lock.Close())
@@ -73,16 +79,50 @@ func (s *Store) openDir() error {
 	return nil
 }
 
+// Names of what a process that is killed may leave.
+const (
+	temporary = "vedette-models-"
+	part      = ".part-"
+)
+
+// lockDir keeps other processes out of a directory until the file is closed.
+func lockDir(dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is used by another server: give each one its own", dir), lock.Close())
+	}
+	return lock, nil
+}
+
+// removeLeft removes the temporary copies of processes that were killed.
+func removeLeft(dir string) {
+	for _, name := range namesIn(dir) {
+		left := filepath.Join(dir, name)
+		info, err := os.Lstat(filepath.Join(left, ".lock"))
+		if !strings.HasPrefix(name, temporary) || err != nil || time.Since(info.ModTime()) < time.Minute { // being made
+			continue
+		}
+		if lock, err := lockDir(left); err == nil {
+			_ = os.RemoveAll(left) // maybe another user's
+			_ = lock.Close()
+		}
+	}
+}
+
 func (s *Store) closeDir() error {
 	dir, lock := s.dir, s.lock
 	s.dir, s.lock = "", nil
-	switch {
-	case lock != nil:
-		return lock.Close()
-	case dir != "":
-		return os.RemoveAll(dir)
+	var err error
+	if dir != "" && s.cfg.Dir == "" {
+		err = os.RemoveAll(dir)
 	}
-	return nil
+	if lock != nil {
+		err = errors.Join(err, lock.Close())
+	}
+	return err
 }
 
 // sums are the checksums of a copy's files, written when it is complete.
@@ -119,7 +159,10 @@ func (s *Store) place(model, state, from string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	return writeFile(s.sumsFile(model, state), text)
+	if err := writeFile(s.sumsFile(model, state), text); err != nil {
+		return errors.Join(err, os.RemoveAll(to))
+	}
+	return nil
 }
 
 // writeFile writes a whole file or none.
@@ -186,11 +229,51 @@ func (s *Store) checkLocked(model, state string) error {
 
 // pruneLocked removes copies of a model that nobody uses and a newer one replaces.
 func (s *Store) pruneLocked(model string) {
-	files, _ := filepath.Glob(filepath.Join(s.dir, model, "*.json")) // the pattern is well formed
-	for _, f := range files {
-		state := strings.TrimSuffix(filepath.Base(f), ".json")
+	for _, state := range statesIn(filepath.Join(s.dir, model)) {
 		if state != s.newest[model] && s.copies[key(model, state)] == nil {
 			s.removeLocked(model, state)
+		}
+	}
+}
+
+// statesIn names the copies in a model's directory, by the files that say that they are complete.
+func statesIn(dir string) []string {
+	var out []string
+	for _, name := range namesIn(dir) {
+		if state, ok := strings.CutSuffix(name, ".json"); ok && validName(name) {
+			out = append(out, state)
+		}
+	}
+	return out
+}
+
+func namesIn(dir string) []string {
+	entries, _ := os.ReadDir(dir) // one that cannot be read has none that can be used
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names
+}
+
+// count notes that a copy begins to be made (1) or is made (-1).
+func (s *Store) count(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.making += n
+}
+
+// keepOnly removes the copies of models that the store no longer has. Those in use go when they are released.
+func (s *Store) keepOnly(models map[string][]object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.making > 0 {
+		return // of something newer than this listing, maybe
+	}
+	for _, model := range namesIn(s.dir) {
+		if validName(model) && len(models[model]) == 0 {
+			delete(s.newest, model)
+			s.pruneLocked(model)
 		}
 	}
 }
@@ -198,6 +281,7 @@ func (s *Store) pruneLocked(model string) {
 func (s *Store) removeLocked(model, state string) {
 	_ = os.Remove(s.sumsFile(model, state)) // first, since it says that the rest is complete
 	_ = os.RemoveAll(filepath.Join(s.dir, model, state))
+	_ = os.Remove(filepath.Join(s.dir, model)) // if it was the last
 }
 
 // forget removes a copy that turned out to be of no use.
@@ -215,19 +299,15 @@ func (s *Store) kept() map[string]Model {
 	if s.dir == "" {
 		return out
 	}
-	written := make(map[string]time.Time)
-	files, _ := filepath.Glob(filepath.Join(s.dir, "*", "*.json")) // the pattern is well formed
-	for _, f := range files {
-		info, err := os.Stat(f)
-		if err != nil {
-			continue
+	for _, model := range namesIn(s.dir) {
+		var newest time.Time
+		for _, state := range statesIn(filepath.Join(s.dir, model)) {
+			info, err := os.Stat(s.sumsFile(model, state))
+			if err == nil && (newest.IsZero() || info.ModTime().After(newest)) {
+				newest = info.ModTime()
+				out[model] = Model{Print: state}
+			}
 		}
-		model := filepath.Base(filepath.Dir(f))
-		if t, ok := written[model]; ok && !info.ModTime().After(t) {
-			continue
-		}
-		written[model] = info.ModTime()
-		out[model] = Model{Print: strings.TrimSuffix(filepath.Base(f), ".json")}
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/url"
@@ -33,7 +34,7 @@ type Config struct {
 	// Dir keeps copies over restarts, so that a store that cannot be reached at start serves what it held last; empty:
 	// a temporary directory that goes with Close.
 	Dir string
-	// Timeout bounds each listing of the store, not downloads; 0: 30 s.
+	// Timeout bounds each listing of the store, and how long a download goes on of which nothing comes; 0: 30 s.
 	Timeout time.Duration
 	// Retry is how long a store that could not be listed is not asked again, so that a start without it waits once and
 	// not for every model; 0: 5 s.
@@ -57,6 +58,7 @@ type Store struct {
 	asked  time.Time
 	copies map[string]*Copy // by model and state
 	newest map[string]string
+	making int // copies under way
 }
 
 // Error is a store that does not do what it is asked.
@@ -76,8 +78,8 @@ func (e *Error) Unwrap() error { return e.Err }
 type source interface {
 	// list names the files below a model, or below every model when it is empty.
 	list(ctx context.Context, model string) ([]object, error)
-	// fetch writes a file to the same path below dir and checks what it wrote.
-	fetch(ctx context.Context, f object, dir string) error
+	// fetch writes a file to the same path below dir and checks what it wrote. What it reads goes through watch.
+	fetch(ctx context.Context, f object, dir string, watch func(io.Reader) io.Reader) error
 	close() error
 }
 
@@ -208,7 +210,8 @@ type Model struct {
 	Files []string
 }
 
-// List names the models. A store that cannot be reached gives those of which there is a copy.
+// List names the models, and removes the copies of others. A store that cannot be reached gives those of which there is
+// a copy.
 func (s *Store) List(ctx context.Context) (map[string]Model, error) {
 	models, err := s.list(ctx, "")
 	if err != nil {
@@ -219,6 +222,7 @@ func (s *Store) List(ctx context.Context) (map[string]Model, error) {
 		s.logger.WarnContext(ctx, "model store cannot be listed; the copies at hand are used", slog.Any("err", err))
 		return kept, nil
 	}
+	s.keepOnly(models)
 	out := make(map[string]Model, len(models))
 	for name, files := range models {
 		out[name] = Model{Print: printOf(files), Files: below(name, files)}
@@ -275,6 +279,8 @@ func (s *Store) Fetch(ctx context.Context, model string) (*Copy, error) {
 	if !validName(model) {
 		return nil, &Error{s.String(), fmt.Sprintf("copy of %q", model), ErrNoModel}
 	}
+	s.count(1)
+	defer s.count(-1)
 	models, err := s.list(ctx, model)
 	if err != nil {
 		if last := s.kept()[model].Print; last != "" && ctx.Err() == nil {
@@ -311,11 +317,11 @@ func (s *Store) Fetch(ctx context.Context, model string) (*Copy, error) {
 
 // download makes a copy of the files and moves it into place.
 func (s *Store) download(ctx context.Context, model, state string, files []object) error {
-	part, err := os.MkdirTemp(s.dir, ".part-")
+	dir, err := os.MkdirTemp(s.dir, part)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(part) }() // of what failed; else it is empty
+	defer func() { _ = os.RemoveAll(dir) }() // of what failed; else it is empty
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	for _, f := range files {
@@ -324,7 +330,7 @@ func (s *Store) download(ctx context.Context, model, state string, files []objec
 			return fmt.Errorf("file %q does not lie in the model's directory", f.path)
 		}
 		g.Go(func() error {
-			if err := s.remote.fetch(ctx, f, part); err != nil {
+			if err := s.fetch(ctx, f, dir); err != nil {
 				return fmt.Errorf("file %q: %w", f.path, err)
 			}
 			return nil
@@ -333,8 +339,31 @@ func (s *Store) download(ctx context.Context, model, state string, files []objec
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return s.place(model, state, filepath.Join(part, model))
+	return s.place(model, state, filepath.Join(dir, model))
 }
+
+// fetch writes a file below dir, as long as something of it comes.
+func (s *Store) fetch(ctx context.Context, f object, dir string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(s.cfg.Timeout, func() { cancel(fmt.Errorf("nothing of it came for %s", s.cfg.Timeout)) })
+	defer stalled.Stop()
+	err := s.remote.fetch(ctx, f, dir, func(r io.Reader) io.Reader {
+		return readerFunc(func(p []byte) (int, error) {
+			n, err := r.Read(p)
+			stalled.Reset(s.cfg.Timeout)
+			return n, err
+		})
+	})
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func validName(model string) bool {
 	return model != "" && !strings.HasPrefix(model, ".") && !strings.ContainsAny(model, "/\\\x00")

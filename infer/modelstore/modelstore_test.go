@@ -39,21 +39,29 @@ type server struct {
 	// put replaces everything in the store.
 	put func(files map[string]string)
 	// break makes what the store sends wrong, off cuts it off.
-	damage, off *atomic.Bool
-	asked       atomic.Int64 // requests that came
+	// stall lets it send nothing more.
+	damage, off, stall *atomic.Bool
+	asked              atomic.Int64 // requests that came
 }
 
 // unreliable stands before a handler and does what the flags say.
 func unreliable(t *testing.T, s *server, h http.Handler) *httptest.Server {
 	t.Helper()
-	s.damage, s.off = new(atomic.Bool), new(atomic.Bool)
+	s.damage, s.off, s.stall = new(atomic.Bool), new(atomic.Bool), new(atomic.Bool)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.asked.Add(1)
 		if s.off.Load() {
 			http.Error(w, "the store is away", http.StatusForbidden) // which no client tries again
 			return
 		}
-		if s.damage.Load() && r.Method == http.MethodGet && (strings.Contains(r.URL.Path, "model.onnx") || strings.Contains(r.URL.Path, "/blobs/")) {
+		content := r.Method == http.MethodGet && (strings.Contains(r.URL.Path, "model.onnx") || strings.Contains(r.URL.Path, "/blobs/"))
+		if s.stall.Load() && content {
+			_, _ = w.Write([]byte("some")) // it does not matter whether it arrives
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		if s.damage.Load() && content {
 			w = &damaging{w}
 		}
 		h.ServeHTTP(w, r)
@@ -402,6 +410,131 @@ func TestR1KeysThatLeadAwayAreNoModel(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "evil")); err == nil {
 			t.Errorf("%s was written", key)
 		}
+	}
+}
+
+func TestR1ADownloadThatStallsIsGivenUp(t *testing.T) {
+	each(t, func(t *testing.T, srv *server) {
+		if srv.stall == nil {
+			t.Skip("the server cannot be made to stall")
+		}
+		srv.put(repository())
+		dir := t.TempDir()
+		s := open(t, modelstore.Config{URL: srv.url, Dir: dir, Timeout: 500 * time.Millisecond, Retry: time.Nanosecond})
+		srv.stall.Store(true)
+		_, err := s.Fetch(t.Context(), "door")
+		for end := time.Now().Add(time.Minute); err != nil && !strings.Contains(err.Error(), "nothing of it came for 500ms") && time.Now().Before(end); {
+			_, err = s.Fetch(t.Context(), "door") // on a busy machine the listing may be too slow as well
+		}
+		if err == nil || !strings.Contains(err.Error(), "nothing of it came for 500ms") {
+			t.Errorf("got %v", err)
+		}
+		if parts, _ := filepath.Glob(filepath.Join(dir, "*", ".part-*")); len(parts) > 0 {
+			t.Errorf("left behind: %v", parts)
+		}
+	})
+}
+
+func TestR1CopiesGoWithTheirModels(t *testing.T) {
+	each(t, func(t *testing.T, srv *server) {
+		all := repository()
+		all["odd[*]/1/model.onnx"] = "weights of a model with an odd name"
+		srv.put(all)
+		dir := t.TempDir()
+		s := open(t, modelstore.Config{URL: srv.url, Dir: dir})
+		used := make(map[string]*modelstore.Copy)
+		for _, name := range []string{"door", "gate", "odd[*]"} {
+			c, err := s.Fetch(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			used[name] = c
+		}
+		used["gate"].Release()
+		used["odd[*]"].Release()
+		copies := func() string {
+			t.Helper()
+			if _, err := s.List(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			entries, err := os.ReadDir(filepath.Dir(filepath.Dir(used["door"].Dir)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, e := range entries {
+				if e.IsDir() {
+					names = append(names, e.Name())
+				}
+			}
+			return strings.Join(names, " ")
+		}
+		if got := copies(); got != "door gate odd[*]" {
+			t.Errorf("there are copies of %s", got)
+		}
+		srv.put(map[string]string{"hall/1/model.onnx": "weights of the hall"})
+		if got := copies(); got != "door" || read(t, used["door"], "1/model.onnx") != "weights of the door" {
+			t.Errorf("there are copies of %q, one of the door is in use", got)
+		}
+		used["door"].Release()
+		if got := copies(); got != "" {
+			t.Errorf("there are copies of %q", got)
+		}
+	})
+}
+
+func TestR1WhatAnswersEverythingIsNoStore(t *testing.T) {
+	srv := s3(t)
+	login := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("<html>Accept the terms of this network.</html>")) // the client may be gone
+	}))
+	defer login.Close()
+	s := open(t, modelstore.Config{URL: "s3://" + login.URL + "/models"})
+	if got, err := s.List(t.Context()); err == nil || !strings.Contains(err.Error(), "it is no object store") {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := open(t, modelstore.Config{URL: srv.url}).List(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v for an empty store", got, err)
+	}
+}
+
+func TestR1TemporaryCopiesOfKilledServersAreRemoved(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	srv := s3(t)
+	srv.put(repository())
+	alive := open(t, modelstore.Config{URL: srv.url})
+	c, err := alive.Fetch(t.Context(), "door")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Release()
+	killed, other := filepath.Join(tmp, "vedette-models-1"), filepath.Join(tmp, "vedette-models")
+	for _, dir := range []string{killed, other} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "door"), 0o750), os.WriteFile(filepath.Join(dir, ".lock"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	locks, err := filepath.Glob(filepath.Join(tmp, "*", ".lock"))
+	if err != nil || len(locks) != 3 {
+		t.Fatal(locks, err)
+	}
+	for _, lock := range locks {
+		if err := os.Chtimes(lock, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := open(t, modelstore.Config{URL: srv.url}).List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(killed); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what a killed server left is there: %v", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("what is another's was removed: %v", err)
+	}
+	if read(t, c, "1/model.onnx") != "weights of the door" {
+		t.Error("what a server uses was removed")
 	}
 }
 

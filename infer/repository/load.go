@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -350,6 +349,9 @@ func (r *Repository) loadAtStart(ctx context.Context) error {
 		if ids, _, err = r.candidates(ctx); err != nil {
 			r.logger.Error("not every model is known", slog.Any("err", err))
 			faults = append(faults, err)
+			r.unknown.Store(true)
+		} else if len(ids) == 0 {
+			r.logger.Warn("there is no model in the repositories", slog.Any("repositories", r.roots))
 		}
 	} else {
 		for _, name := range r.cfg.Startup {
@@ -368,53 +370,64 @@ func (r *Repository) loadAtStart(ctx context.Context) error {
 // of, so that a model that hangs holds up only what needs it.
 func (r *Repository) loadAll(ctx context.Context, names []string) error {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	plans := make(map[string]*plan)
+	plans := make([]*plan, len(names))
 	faults := make([]error, len(names))
-	done := make(map[string]chan struct{}) // by models that are no ensembles
+	done := make(map[string]chan struct{})
+	for _, name := range names {
+		done[name] = make(chan struct{})
+	}
+	var reads, loads errgroup.Group
+	reads.SetLimit(r.cfg.LoadThreads) // of stores that may be slow
+	turns := make(chan struct{}, r.cfg.LoadThreads)
 	for i, name := range names {
-		p, err := r.readNamed(ctx, name)
-		if err != nil {
-			r.noteFailure(name, err)
-			if infer.CodeOf(err) == infer.Unavailable {
-				delete(r.tried, name) // a store that could not be reached may be there next time
+		reads.Go(func() error {
+			p, err := r.readNamed(ctx, name)
+			if err != nil {
+				r.noteFailure(name, err)
+				faults[i] = fmt.Errorf("model '%s': %w", name, err)
+				close(done[name])
+				return nil
 			}
-			faults[i] = fmt.Errorf("model '%s': %w", name, err)
+			plans[i] = p
+			if p.cfg.GetEnsembleScheduling() == nil {
+				loads.Go(func() error {
+					defer close(done[name])
+					turns <- struct{}{}
+					defer func() { <-turns }()
+					faults[i] = r.retry(ctx, p)
+					return nil
+				})
+			}
+			return nil
+		})
+	}
+	_ = reads.Wait() // faults are kept one by one
+	known := make(map[string]*plan)
+	for i, p := range plans {
+		if p != nil {
+			defer p.drop()
+			known[names[i]] = p
+		} else if infer.CodeOf(faults[i]) == infer.Unavailable {
+			delete(r.tried, names[i]) // a store that could not be reached may be there next time
+		}
+	}
+	for i, p := range plans {
+		if p == nil || p.cfg.GetEnsembleScheduling() == nil {
 			continue
 		}
-		defer p.drop()
-		plans[name] = p
-		if p.cfg.GetEnsembleScheduling() == nil {
-			done[name] = make(chan struct{})
-		}
-	}
-	var ensembles sync.WaitGroup
-	var models errgroup.Group
-	models.SetLimit(r.cfg.LoadThreads)
-	for i, name := range names {
-		if p := plans[name]; p != nil && done[name] == nil {
-			ensembles.Go(func() {
-				for _, part := range r.leaves(ctx, p, plans, make(map[string]bool)) {
-					<-done[part]
-				}
-				if faults[i] = r.loadDependencies(ctx, p, nil); faults[i] != nil {
-					r.noteFailure(name, faults[i])
-					return
-				}
+		loads.Go(func() error {
+			for _, part := range r.leaves(ctx, p, known, make(map[string]bool)) {
+				<-done[part]
+			}
+			if faults[i] = r.loadDependencies(ctx, p, nil); faults[i] == nil {
 				faults[i] = r.apply(ctx, p)
-			})
-		}
+			} else {
+				r.noteFailure(p.id, faults[i])
+			}
+			return nil
+		})
 	}
-	for i, name := range names {
-		if done[name] != nil {
-			models.Go(func() error {
-				defer close(done[name])
-				faults[i] = r.retry(ctx, plans[name])
-				return nil
-			})
-		}
-	}
-	_ = models.Wait() // faults are kept one by one
-	ensembles.Wait()
+	_ = loads.Wait()
 	return errors.Join(faults...)
 }
 
@@ -455,13 +468,14 @@ func (r *Repository) pollOnce(ctx context.Context) {
 	names, all, err := r.candidates(ctx)
 	if err != nil {
 		// What cannot be read now may be there later: nothing is unloaded for it.
-		r.logger.Error("repositories are not followed", slog.Any("err", err))
-		return
+		r.logger.Error("a repository is not followed", slog.Any("err", err))
+	} else {
+		r.unknown.Store(false)
 	}
 	prints := make(map[string]string)
 	for _, m := range r.sorted() {
 		prints[m.name] = m.print
-		if !slices.Contains(names, m.name) && m.wanted {
+		if err == nil && !slices.Contains(names, m.name) && m.wanted {
 			r.unload(ctx, m.name, false)
 		}
 	}

@@ -157,6 +157,9 @@ func (r *Repository) Ready(context.Context) bool {
 	if r.cfg.LooseReadiness {
 		return true
 	}
+	if r.unknown.Load() {
+		return false
+	}
 	for _, m := range r.sorted() {
 		if m.wanted && len(m.ready) == 0 {
 			return false

@@ -122,6 +122,7 @@ type Repository struct {
 	loaded   chan struct{} // closed when the models of the start are loaded or failed
 	loadErr  error
 	stopping atomic.Bool
+	unknown  atomic.Bool // a repository could not be read yet: what it holds is missing
 }
 
 // New checks the configuration; nothing is read before Run.

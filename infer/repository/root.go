@@ -203,9 +203,10 @@ func (r *Repository) candidates(ctx context.Context) ([]string, map[string]listi
 	return names, all, err
 }
 
-// locate finds the one root of a model.
+// locate finds the one root of a model, among those that can be read.
 func (r *Repository) locate(ctx context.Context, id string) (root, error) {
 	var found []root
+	var fault error
 	name := r.base(id)
 	for _, root := range r.roots {
 		if r.identify(root.String(), name) != id {
@@ -215,7 +216,7 @@ func (r *Repository) locate(ctx context.Context, id string) (root, error) {
 		case err == nil:
 			found = append(found, root)
 		case !errors.Is(err, errNoModel):
-			return nil, infer.Errorf(infer.Unavailable, "failed to load '%s', failed to poll from model repository: %v", name, err)
+			fault = infer.Errorf(infer.Unavailable, "failed to load '%s', failed to poll from model repository: %v", name, err)
 		}
 	}
 	if len(found) > 1 {
@@ -231,6 +232,9 @@ func (r *Repository) locate(ctx context.Context, id string) (root, error) {
 	}
 	switch len(found) {
 	case 0:
+		if fault != nil {
+			return nil, fault
+		}
 		return nil, infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
 	case 1:
 		return found[0], nil

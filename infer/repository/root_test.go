@@ -3,6 +3,8 @@ package repository_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,11 +35,15 @@ func TestR1AndR4PollingFollowsAnObjectStore(t *testing.T) {
 	if err := backend.CreateBucket("models"); err != nil {
 		t.Fatal(err)
 	}
-	var away atomic.Bool
+	var away, stalls atomic.Bool
 	s3 := gofakes3.New(backend).Server()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if away.Load() {
 			http.Error(w, "the store is away", http.StatusForbidden) // which no client tries again
+			return
+		}
+		if stalls.Load() && strings.HasSuffix(r.URL.Path, "/stalled/1/keep") {
+			<-r.Context().Done()
 			return
 		}
 		s3.ServeHTTP(w, r)
@@ -90,6 +96,45 @@ func TestR1AndR4PollingFollowsAnObjectStore(t *testing.T) {
 			}
 		}
 		eventually(t, "the unload", func() bool { return ask(t, r, "good") != nil })
+	})
+
+	t.Run("others load while a download stalls", func(t *testing.T) {
+		r := serve(t, repository.Config{
+			Roots: []string{store}, Backends: withEcho(), Mode: repository.ModePoll, PollInterval: 10 * time.Millisecond, LooseReadiness: true,
+		})
+		stalls.Store(true)
+		for _, key := range []string{"a", "b", "c", "stalled", "x", "y", "z"} { // more than are read at once
+			put(key+"/config.pbtxt", echoModel)
+			put(key+"/1/keep", "x")
+		}
+		for _, name := range []string{"a", "b", "c", "x", "y", "z"} {
+			eventually(t, "the load of "+name, func() bool { return ask(t, r, name) == nil })
+		}
+		stalls.Store(false)
+	})
+
+	t.Run("a store that is away at the start hides no others", func(t *testing.T) {
+		away.Store(true)
+		defer away.Store(false)
+		put("good/config.pbtxt", echoModel)
+		put("good/1/keep", "x")
+		put("bad/config.pbtxt", echoModel)
+		local := write(t, files{"near/config.pbtxt": echoModel, "near/1/keep": ""})
+		r := serve(t, repository.Config{
+			Roots: []string{local, store}, Backends: withEcho(), Mode: repository.ModePoll, PollInterval: 10 * time.Millisecond,
+		})
+		if err := ask(t, r, "near"); err != nil {
+			t.Error(err)
+		}
+		if r.Ready(t.Context()) {
+			t.Error("the server is ready and does not know what it has to serve")
+		}
+		if err := os.Rename(filepath.Join(write(t, files{"nearer/config.pbtxt": echoModel, "nearer/1/keep": ""}), "nearer"), filepath.Join(local, "nearer")); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the load of a local model", func() bool { return ask(t, r, "nearer") == nil })
+		away.Store(false)
+		eventually(t, "the load of a stored model", func() bool { return ask(t, r, "good") == nil && r.Ready(t.Context()) })
 	})
 
 	t.Run("a start without the store", func(t *testing.T) {
