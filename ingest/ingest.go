@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"image"
 	"time"
+
+	"github.com/vedette/vedette/api/frame"
 )
 
 // Camera is a camera as it is wanted.
@@ -309,8 +311,40 @@ type Frame struct {
 	Tainted bool
 	// FullRange: values from 0 to 255 instead of 16 to 235.
 	FullRange bool
-	// Matrix is how its colours became YUV, by the numbers of internal/av.
-	Matrix int
+	// Matrix is how its colours became YUV.
+	Matrix Matrix
 	// Recheck: announced although the motion gate is closed.
 	Recheck bool
+}
+
+// Matrix is how colours became YUV, by its number in H.264 and H.265 (table E-5).
+type Matrix int
+
+// The matrices.
+const (
+	BT601  Matrix = 0 // also where nothing is said
+	BT709  Matrix = 1
+	BT2020 Matrix = 9
+)
+
+// Flags tell what a reader of its slot should know.
+func (f Frame) Flags() frame.Flags {
+	var v frame.Flags
+	if f.Tainted {
+		v |= frame.Tainted
+	}
+	if f.Keyframe {
+		v |= frame.Keyframe
+	}
+	if f.FullRange {
+		v |= frame.FullRange
+	}
+	switch f.Matrix {
+	case BT709:
+		v |= frame.BT709
+	case BT2020:
+		v |= frame.BT2020
+	default:
+	}
+	return v
 }

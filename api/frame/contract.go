@@ -12,7 +12,7 @@ import (
 func Contract(descriptions ...[]byte) string {
 	h := sha256.New()
 	say := func(a ...any) { _, _ = fmt.Fprintln(h, a...) } // a hash takes everything
-	say(magic, Page, headerSize, InfoLen, I420, NV12, Tainted, Keyframe, FullRange, overread)
+	say(magic, Page, headerSize, InfoLen, I420, NV12, Tainted, Keyframe, FullRange, BT709, BT2020, overread)
 	say(regionMagic, regionSlots, regionHeaderLen, regionSlotBytes, regionLen)
 	say(slotGeneration, slotNumber, slotCapture, slotReceive, slotFormat, slotWidth, slotHeight, slotFlags)
 	say(InfoFormat, InfoWidth, InfoHeight, InfoGeneration, InfoSlot, InfoFlags, InfoNumber, InfoReserved)

@@ -11,7 +11,7 @@
 //
 // Pixels are tight: no padding between rows or planes. I420 is Y (w·h), then U, then V, each
 // ⌈w/2⌉·⌈h/2⌉; NV12 is Y, then U and V interleaved in rows of 2·⌈w/2⌉ bytes. Values are as the camera
-// sent them: of limited range unless the flags say FullRange. Every slot ends with at least 64
+// sent them: of limited range unless the flags say FullRange, by the matrix of BT.601 unless they name another. Every slot ends with at least 64
 // bytes of room, so that code with wide loads may read a little past the pixels. All numbers are little-endian.
 //
 // Only the ingest sidecar writes. A slot's generation is odd while it is being written and even
@@ -85,6 +85,9 @@ const (
 	Keyframe
 	// FullRange: values from 0 to 255 instead of 16 to 235 (chroma 16 to 240).
 	FullRange
+	// BT709 and BT2020: colours became YUV by that matrix; BT.601's without either.
+	BT709
+	BT2020
 )
 
 // Info is what FRAME_INFO says.

@@ -55,13 +55,8 @@ func (m *model) frame(region string, slots frame.Layout, n ingestclient.Frame, s
 	format := frame.Format(n.GetFormat())
 	size := int64(format.Size(int(n.GetWidth()), int(n.GetHeight())))
 	info := frame.Info{
-		Format: format, Width: int(n.GetWidth()), Height: int(n.GetHeight()), Generation: n.GetGeneration(), Slot: int(n.GetSlot()), Number: n.GetNumber(),
-	}
-	if n.GetTainted() {
-		info.Flags |= frame.Tainted
-	}
-	if n.GetKeyframe() {
-		info.Flags |= frame.Keyframe
+		Format: format, Width: int(n.GetWidth()), Height: int(n.GetHeight()), Generation: n.GetGeneration(), Slot: int(n.GetSlot()),
+		Flags: frame.Flags(n.GetFlags()), Number: n.GetNumber(),
 	}
 	values := info.Values()
 	r := newRequest(m.name, sequence)

@@ -202,6 +202,7 @@ type worker struct {
 	from   *ingest.Epoch // the units' epoch that epoch replaces, when the format changed
 	size   image.Point
 	number uint64
+	last   time.Time // capture of the frame before
 }
 
 type pending struct {
@@ -385,15 +386,20 @@ func (w *worker) frame(p pending) ingest.Frame {
 		e = w.epoch // the units' epoch was replaced on the way
 	}
 	if e != w.epoch {
-		w.epoch, w.from, w.size, w.number = e, nil, size, 0
+		w.epoch, w.from, w.size, w.number, w.last = e, nil, size, 0, time.Time{}
 	} else if size != w.size {
 		w.from = u.Epoch
 		w.epoch, w.size, w.number = w.d.out.FormatChanged(e, size), size, 0
 	}
+	// Where there is only arrival to go by, pictures that come out of order would go back in time.
+	if !u.Stamp.Capture.After(w.last) {
+		u.Stamp.Capture = w.last.Add(time.Microsecond)
+	}
+	w.last = u.Stamp.Capture
 	f := ingest.Frame{
 		Epoch: w.epoch, Number: w.number, Capture: u.Stamp.Capture, Quality: u.Stamp.Quality, Received: u.Received, Decoded: ingest.Now().Mono,
 		Ticks: u.Ticks - w.epoch.Origin, Size: size, Keyframe: u.Keyframe,
-		Tainted: p.tainted || w.picture.Corrupt, FullRange: w.picture.FullRange, Matrix: int(w.picture.Matrix),
+		Tainted: p.tainted || w.picture.Corrupt, FullRange: w.picture.FullRange, Matrix: ingest.Matrix(w.picture.Matrix),
 	}
 	w.number++
 	return f

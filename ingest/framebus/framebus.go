@@ -282,24 +282,10 @@ func (r *region) write(slot int, f ingest.Frame, fill func([]byte) error) (uint6
 	}
 	frame.PutHeader(r.mem.Bytes(), l, slot, frame.Header{
 		Number: f.Number, CaptureNS: f.Capture.UnixNano(), ReceiveNS: f.Received.Wall.UnixNano(), Format: frame.I420,
-		Width: f.Size.X, Height: f.Size.Y, Flags: flags(f),
+		Width: f.Size.X, Height: f.Size.Y, Flags: f.Flags(),
 	})
 	r.mem.StoreUint64(at, gen+1)
 	return gen + 1, nil
-}
-
-func flags(f ingest.Frame) frame.Flags {
-	var v frame.Flags
-	if f.Tainted {
-		v |= frame.Tainted
-	}
-	if f.Keyframe {
-		v |= frame.Keyframe
-	}
-	if f.FullRange {
-		v |= frame.FullRange
-	}
-	return v
 }
 
 func (b *Bus) announceLocked(r *region, slot int, gen uint64, f ingest.Frame) {

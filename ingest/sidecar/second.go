@@ -169,7 +169,7 @@ func decodeOne(c camera.Coded) ([]byte, ingest.Frame, error) {
 	if ok, err := d.Receive(&p); err != nil || !ok {
 		return fault(errors.Join(errors.New("the keyframe gives no picture"), err))
 	}
-	f := ingest.Frame{Epoch: c.Epoch, Number: c.Number, Capture: c.Capture, Size: image.Pt(p.Width, p.Height), Keyframe: true, FullRange: p.FullRange, Matrix: int(p.Matrix)}
+	f := ingest.Frame{Epoch: c.Epoch, Number: c.Number, Capture: c.Capture, Size: image.Pt(p.Width, p.Height), Keyframe: true, FullRange: p.FullRange, Matrix: ingest.Matrix(p.Matrix)}
 	pixels := make([]byte, p.Width*p.Height+2*((p.Width+1)/2)*((p.Height+1)/2))
 	if err := p.I420(pixels); err != nil {
 		return fault(err)

@@ -175,6 +175,23 @@ func (r *rig) state(name string, want ingestv1.CameraState) *ingestv1.CameraStat
 	return next(r.t, r.status, want.String(), func(s *ingestv1.CameraStatus) bool { return s.GetCamera() == name && s.GetState() == want })
 }
 
+func TestFramesTellHowTheirColoursAreMeant(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 48, Extra: []string{"-colorspace", "bt709", "-color_range", "pc"}})
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip})
+	r := start(t, sidecar.Config{LeaseTime: time.Minute})
+	r.client.WatchFrames(&ingestv1.WatchFrames{})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	f := r.frame()
+	v, err := r.view(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := frame.Keyframe | frame.FullRange | frame.BT709; frame.Flags(f.GetFlags()) != want || v.Flags != want {
+		t.Errorf("flags %b and %b in the slot, want %b", f.GetFlags(), v.Flags, want)
+	}
+	f.Release()
+}
+
 func TestOneCameraAllTheWay(t *testing.T) {
 	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 320, Height: 240})
 	cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, Username: "admin", Password: "p@ss:/w#rd %"})

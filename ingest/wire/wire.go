@@ -64,6 +64,7 @@ func Frame(n *ingestv1.FrameNotice, f ingest.Frame) {
 	n.Format = ingestv1.PixelFormat_PIXEL_FORMAT_I420
 	n.Width, n.Height = Side(f.Size.X), Side(f.Size.Y)
 	n.Keyframe, n.Tainted, n.GateRecheck = f.Keyframe, f.Tainted, f.Recheck
+	n.Flags = uint32(f.Flags())
 }
 
 // Side writes a width or height.

@@ -154,6 +154,11 @@ int vd_frame_i420(const AVFrame *f, struct SwsContext **sws, uint8_t *dst) {
     av_image_copy_plane(planes[2], cw, f->data[2], f->linesize[2], cw, ch);
     return 0;
   }
+  if (f->format == AV_PIX_FMT_GRAY8) { // whose range swscale would guess
+    av_image_copy_plane(planes[0], w, f->data[0], f->linesize[0], w, h);
+    memset(planes[1], 128, 2 * (size_t)cw * ch);
+    return 0;
+  }
   *sws = sws_getCachedContext(*sws, w, h, plain(f->format), w, h, AV_PIX_FMT_YUV420P, SWS_BILINEAR, NULL, NULL, NULL);
   if (!*sws) return AVERROR(EINVAL);
   int n = sws_scale(*sws, (const uint8_t *const *)f->data, f->linesize, 0, h, planes, strides);

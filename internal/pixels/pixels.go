@@ -57,9 +57,16 @@ func BT601() Matrix {
 	return Matrix{LumaOffset: 16, LumaGain: 1.164, VtoR: 1.596, UtoG: -0.391, VtoG: -0.813, UtoB: 2.018}
 }
 
-// BT709 is the limited-range matrix of high-definition video.
-func BT709() Matrix {
-	return Matrix{LumaOffset: 16, LumaGain: 1.164, VtoR: 1.793, UtoG: -0.213, VtoG: -0.533, UtoB: 2.112}
+// NewMatrix is the matrix of video whose luma weighs red with kr and blue with kb (0.2126 and 0.0722 of BT.709), of values
+// from 0 to 255 (full) or from 16 to 235.
+func NewMatrix(kr, kb float32, full bool) Matrix {
+	kg := 1 - kr - kb
+	m := Matrix{LumaGain: 1, VtoR: 2 * (1 - kr), UtoG: -2 * (1 - kb) * kb / kg, VtoG: -2 * (1 - kr) * kr / kg, UtoB: 2 * (1 - kb)}
+	if full {
+		return m
+	}
+	const luma, chroma = 255. / 219, 255. / 224
+	return Matrix{LumaOffset: 16, LumaGain: luma, VtoR: m.VtoR * chroma, UtoG: m.UtoG * chroma, VtoG: m.VtoG * chroma, UtoB: m.UtoB * chroma}
 }
 
 // Output describes what comes out.

@@ -130,7 +130,7 @@ func randomOutput(rnd *rand.Rand) *Output {
 		}
 	}
 	if rnd.IntN(2) == 0 {
-		o.Matrix = BT709()
+		o.Matrix = NewMatrix(0.2126, 0.0722, rnd.IntN(2) == 0)
 	}
 	o.Area = rnd.IntN(8) == 0
 	return o

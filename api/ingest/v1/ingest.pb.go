@@ -2258,8 +2258,10 @@ type FrameNotice struct {
 	GateRecheck bool `protobuf:"varint,17,opt,name=gate_recheck,json=gateRecheck,proto3" json:"gate_recheck,omitempty"`
 	// When the decoder gave the picture out.
 	DecodedMonotonicNs int64 `protobuf:"varint,30,opt,name=decoded_monotonic_ns,json=decodedMonotonicNs,proto3" json:"decoded_monotonic_ns,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Range and matrix of its colours, as the slot's header has them (Flags of api/frame).
+	Flags         uint32 `protobuf:"varint,31,opt,name=flags,proto3" json:"flags,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FrameNotice) Reset() {
@@ -2414,6 +2416,13 @@ func (x *FrameNotice) GetGateRecheck() bool {
 func (x *FrameNotice) GetDecodedMonotonicNs() int64 {
 	if x != nil {
 		return x.DecodedMonotonicNs
+	}
+	return 0
+}
+
+func (x *FrameNotice) GetFlags() uint32 {
+	if x != nil {
+		return x.Flags
 	}
 	return 0
 }
@@ -4424,7 +4433,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	" \x01(\x04R\vregionBytes\"H\n" +
 	"\vSlotsClosed\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
-	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\"\x88\x05\n" +
+	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\"\x9e\x05\n" +
 	"\vFrameNotice\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
 	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\x12\x12\n" +
@@ -4446,7 +4455,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\bkeyframe\x18\x0f \x01(\bR\bkeyframe\x12\x18\n" +
 	"\atainted\x18\x10 \x01(\bR\atainted\x12!\n" +
 	"\fgate_recheck\x18\x11 \x01(\bR\vgateRecheck\x120\n" +
-	"\x14decoded_monotonic_ns\x18\x1e \x01(\x03R\x12decodedMonotonicNs\"+\n" +
+	"\x14decoded_monotonic_ns\x18\x1e \x01(\x03R\x12decodedMonotonicNs\x12\x14\n" +
+	"\x05flags\x18\x1f \x01(\rR\x05flags\"+\n" +
 	"\fReleaseLease\x12\x1b\n" +
 	"\tlease_ids\x18\x01 \x03(\x04R\bleaseIds\"\xe9\x01\n" +
 	"\n" +

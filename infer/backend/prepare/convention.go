@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vedette/vedette/api/frame"
 	"github.com/vedette/vedette/internal/pixels"
 )
 
@@ -30,7 +31,8 @@ type convention struct {
 	divide float64
 	mean   [3]float64
 	std    [3]float64
-	matrix pixels.Matrix
+	matrix frame.Flags // of I420 and NV12: BT709, BT2020, or BT.601 by neither
+	fixed  bool        // the matrix is that one, whatever the frame says
 }
 
 func each(v float64) [3]float64 { return [3]float64{v, v, v} }
@@ -38,7 +40,7 @@ func each(v float64) [3]float64 { return [3]float64{v, v, v} }
 // conventionOf is the table of families whose exports we know; names are those
 // of the box decoders.
 func conventionOf(family string) (convention, bool) {
-	plain := convention{rgb: true, divide: 255, std: each(1), pad: each(114), matrix: pixels.BT601()}
+	plain := convention{rgb: true, divide: 255, std: each(1), pad: each(114)}
 	imageNet := plain
 	imageNet.fit, imageNet.mean, imageNet.std = fitStretch, [3]float64{0.485, 0.456, 0.406}, [3]float64{0.229, 0.224, 0.225}
 	c := plain
@@ -55,7 +57,7 @@ func conventionOf(family string) (convention, bool) {
 		c = imageNet
 	case "nanodet", "nanodet_plus":
 		c = convention{
-			divide: 1, fit: fitCentred, area: family == "nanodet", matrix: pixels.BT601(),
+			divide: 1, fit: fitCentred, area: family == "nanodet",
 			mean: [3]float64{103.53, 116.28, 123.675}, std: [3]float64{57.375, 57.12, 58.395},
 		}
 		if family == "nanodet_plus" {
@@ -67,7 +69,7 @@ func conventionOf(family string) (convention, bool) {
 		c.divide, c.fit = 1, fitStretch
 	case "faster_rcnn":
 		c = convention{
-			divide: 1, fit: fitTopLeft, std: each(1), matrix: pixels.BT601(),
+			divide: 1, fit: fitTopLeft, std: each(1),
 			mean: [3]float64{102.9801, 115.9465, 122.7717},
 		}
 	default:
@@ -112,8 +114,8 @@ func parseConvention(get func(key, def string) string) (convention, error) {
 	if i := choose("filter", "linear", "area"); i >= 0 {
 		c.area = i == 1
 	}
-	if i := choose("matrix", "bt601", "bt709"); i == 1 {
-		c.matrix = pixels.BT709()
+	if i := choose("matrix", "bt601", "bt709", "bt2020"); i >= 0 {
+		c.matrix, c.fixed = [...]frame.Flags{0, frame.BT709, frame.BT2020}[i], true
 	}
 	numbers := func(key string, into *[3]float64) {
 		v, err := parseThree(get(key, ""))
@@ -175,11 +177,29 @@ func (c *convention) place(w, h, ow, oh int) pixels.Rect {
 
 // output is what the kernel needs to know, but for the picture's place.
 func (c *convention) output(w, h int, bytes, interleaved bool) pixels.Output {
-	o := pixels.Output{Width: w, Height: h, Bytes: bytes, Interleaved: interleaved, RGB: c.rgb, Area: c.area, Matrix: c.matrix}
+	o := pixels.Output{Width: w, Height: h, Bytes: bytes, Interleaved: interleaved, RGB: c.rgb, Area: c.area}
 	for i := range 3 {
 		scale, bias := 1/(c.divide*c.std[i]), -c.mean[i]/c.std[i]
 		o.Scale[i], o.Bias[i] = float32(scale), float32(bias)
 		o.Pad[i] = float32(c.pad[i]*scale + bias)
 	}
 	return o
+}
+
+// colours is how I420 and NV12 of a frame with these flags become red, green and blue.
+func (c *convention) colours(f frame.Flags) pixels.Matrix {
+	matrix, full := f&(frame.BT709|frame.BT2020), f&frame.FullRange != 0
+	if c.fixed {
+		matrix = c.matrix
+	}
+	switch {
+	case matrix == frame.BT709:
+		return pixels.NewMatrix(0.2126, 0.0722, full)
+	case matrix == frame.BT2020:
+		return pixels.NewMatrix(0.2627, 0.0593, full)
+	case full:
+		return pixels.NewMatrix(0.299, 0.114, full)
+	default:
+		return pixels.BT601()
+	}
 }

@@ -21,8 +21,8 @@
 // IMAGE may also be [H,W,3], UINT8 or FP16: the configuration's output says so.
 // Parameters choose a family of detectors by name and override what differs:
 // family, color (bgr, rgb), resize (letterbox_topleft, letterbox, stretch), pad,
-// filter (linear, area), divide, mean, std, matrix (bt601, bt709), size (416 or
-// WxH).
+// filter (linear, area), divide, mean, std, size (416 or WxH), matrix (bt601,
+// bt709, bt2020: how colours became YUV, instead of what FRAME_INFO says of it).
 //
 // GEOMETRY is scale x, scale y, offset x, offset y, frame width, frame height:
 // a point x of IMAGE is (x - offset x) / scale x of the frame.
@@ -300,6 +300,7 @@ func (in *instance) prepare(j *backend.Job, r *infer.Response) error {
 	if err != nil {
 		return err
 	}
+	colours := in.convention.colours(src.flags)
 	n := in.tiles.count()
 	var images []byte
 	size := in.out.Size()
@@ -337,6 +338,7 @@ func (in *instance) prepare(j *backend.Job, r *infer.Response) error {
 	for i := range n {
 		part := in.tiles.tile(i, crop)
 		out := in.out
+		out.Matrix = colours
 		out.Picture = in.convention.place(part.W, part.H, out.Width, out.Height)
 		if images != nil {
 			if err := in.image(i, images[i*size:(i+1)*size], src, part, &out); err != nil {

@@ -148,6 +148,50 @@ func TestAllFormatsShowTheSamePicture(t *testing.T) {
 	}
 }
 
+// The matrices and ranges of H.264's table E-5 turn red, green and blue into YUV; a model sees what went in.
+func TestColoursAreThoseOfTheStream(t *testing.T) {
+	const w, h = 16, 16
+	red := [3]float64{200, 50, 40}
+	weights := map[frame.Flags][2]float64{0: {0.299, 0.114}, frame.BT709: {0.2126, 0.0722}, frame.BT2020: {0.2627, 0.0593}}
+	picture := func(matrix frame.Flags, full bool) []byte {
+		kr, kb := weights[matrix][0], weights[matrix][1]
+		y := kr*red[0] + (1-kr-kb)*red[1] + kb*red[2]
+		u, v := (red[2]-y)/(2*(1-kb)), (red[0]-y)/(2*(1-kr))
+		if !full {
+			y, u, v = 16+y*219/255, u*224/255, v*224/255
+		}
+		b := bytes.Repeat([]byte{byte(y + 0.5)}, w*h)
+		b = append(b, bytes.Repeat([]byte{byte(u + 128.5)}, w*h/4)...)
+		return append(b, bytes.Repeat([]byte{byte(v + 128.5)}, w*h/4)...)
+	}
+	said := mustLoad(t, square+set("family", "yolox", "color", "rgb"))
+	fixed := map[frame.Flags]backend.Instance{}
+	for matrix, name := range map[frame.Flags]string{0: "bt601", frame.BT709: "bt709", frame.BT2020: "bt2020"} {
+		fixed[matrix] = mustLoad(t, square+set("family", "yolox", "color", "rgb", "matrix", name))
+	}
+	for matrix := range weights {
+		for _, full := range []bool{false, true} {
+			flags := frame.Keyframe
+			if full {
+				flags |= frame.FullRange
+			}
+			pix := picture(matrix, full)
+			for in, flags := range map[backend.Instance]frame.Flags{said: flags | matrix, fixed[matrix]: flags | frame.BT709} {
+				r, err := run(t, in, pix, frame.Info{Format: frame.I420, Width: w, Height: h, Flags: flags}.Values())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := tensor.Float32s(r.Output("IMAGE").Data)
+				for c, want := range red {
+					if d := float64(got[64*c]) - want; d > 2 || d < -2 {
+						t.Errorf("matrix %d, full range %v: channel %d is %.1f, not %.0f", matrix, full, c, got[64*c], want)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestARegionIsLookedAtAlone(t *testing.T) {
 	const w, h = 64, 48
 	pix := make([]byte, w*h)

@@ -17,6 +17,7 @@ type source struct {
 	data          []byte
 	format        pixels.Format
 	width, height int
+	flags         frame.Flags
 	decoded       *gocv.Mat // owns data, if not nil
 }
 
@@ -50,7 +51,7 @@ func open(data []byte, info []int64) (source, error) {
 		if i.Format == frame.NV12 {
 			f = pixels.NV12
 		}
-		return source{data: data, format: f, width: i.Width, height: i.Height}, nil
+		return source{data: data, format: f, width: i.Width, height: i.Height, flags: i.Flags}, nil
 	}
 	w, h := info[frame.InfoWidth], info[frame.InfoHeight]
 	if w < 1 || h < 1 || w > frame.MaxSide || h > frame.MaxSide {
