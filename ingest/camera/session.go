@@ -28,6 +28,9 @@ type session struct {
 	wake     chan struct{} // something the owner should look at
 	dialled  sync.Once
 
+	order sync.Mutex // of units: taken before mu
+	early *early     // guarded by order; nil: what comes is handed on
+
 	mu       sync.Mutex // guards everything below
 	progress progress
 	clock    capture.Clock
@@ -55,6 +58,9 @@ func newSession(c *Camera, settings ingest.Camera, attempts int, reason ingest.E
 	}
 	if s.file && settings.FullSpeed {
 		cfg.Threads, cfg.Throughput = c.cfg.FileThreads, true
+	}
+	if !s.file {
+		s.early = &early{}
 	}
 	s.gate = newGate(settings)
 	cfg.Still = s.still
@@ -98,6 +104,7 @@ func (s *session) run(ctx context.Context) ending {
 	}()
 	s.watch(ctx, cancel)
 	wg.Wait()
+	s.forget()
 	s.await(decoding)
 
 	s.c.mu.Lock()
@@ -226,7 +233,7 @@ func (s *session) update(want ingest.Camera, cancel context.CancelCauseFunc) {
 func (s *session) reanchor() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clock = capture.Clock{}
+	s.clock = s.clock.Next()
 	if s.epoch != nil {
 		s.reason = ingest.EpochClockAnchored
 	}
@@ -286,8 +293,8 @@ func (s *session) Packets(received, bytes, lost, bad uint64) {
 	t.PacketsBad += bad
 }
 
-// AccessUnit is part of ingest.Sink.
-func (s *session) AccessUnit(au ingest.AccessUnit) {
+// deliver hands a unit on; s.order is held.
+func (s *session) deliver(au ingest.AccessUnit) {
 	s.mu.Lock()
 	u := s.stampLocked(au)
 	stream, number, masked := s.stream, s.number, len(s.masks) > 0
@@ -344,7 +351,7 @@ func (s *session) stampLocked(au ingest.AccessUnit) decode.Unit {
 	} else {
 		t := s.clock.Unit(au.Ticks, au.Received)
 		if t.Jumped {
-			s.clock, s.reason = capture.Clock{}, ingest.EpochClockAnchored
+			s.clock, s.reason = s.clock.Next(), ingest.EpochClockAnchored
 			t = s.clock.Unit(au.Ticks, au.Received)
 		}
 		stamp = decode.Stamp{Capture: t.Capture, Quality: t.Quality}

@@ -15,12 +15,18 @@ const (
 	maxSkew = 2 * time.Second
 	// Two sender reports must agree this well before they are used.
 	maxDisagreement = 100 * time.Millisecond
+	// A report this old says nothing more: the clocks have drifted apart since.
+	maxReportAge = 5 * time.Minute
 	// A picture this much later or earlier than the stream's own time says has lost its relation
 	// to it: the stream's clock was set.
 	maxJump = 5 * time.Second
-	// How fast the estimate follows the camera's clock drifting slower than ours, as a fraction of
-	// time. Crystals stay within 100 ppm, bad cameras within 500.
-	drift = 500e-6
+	// As has one this much before the latest; pictures that are shown before those they refer to are nearer.
+	maxBack = time.Second
+	// Crystals stay within 100 ppm, bad cameras within 500: that far two sender reports may come apart.
+	crystal = 500e-6
+	// How fast the estimate follows media time that runs slower than ours, as a fraction of time: also that of cameras
+	// which count 30 pictures a second and take 29.97.
+	drift = 1500e-6
 	// How fast the capture clock moves to another source of time; below 1, so that it
 	// never runs backwards.
 	slew = 0.05
@@ -35,12 +41,14 @@ const (
 // nobody outside the camera can know.
 type Clock struct {
 	started bool
+	pace    pace
 	// offset is receive time minus media time of the quickest unit, slowly forgotten.
 	offset time.Duration
 	last   time.Duration // mono of the last unit
+	latest time.Duration // media time
 	// report is the camera's clock minus media time.
 	report    time.Duration
-	reported  time.Time // wall of the last report
+	reported  ingest.Instant // of the last report; zero: there was none
 	believed  bool
 	agreeing  int
 	cameraOff time.Duration
@@ -55,40 +63,63 @@ type Clock struct {
 type Stamp struct {
 	Capture time.Time
 	Quality ingest.TimeQuality
-	// Jumped: media time and arrival have come apart; a new stream epoch is due, with a fresh
-	// Clock. The other fields say nothing.
+	// Jumped: media time and arrival have come apart; a new stream epoch is due, with the clock that Next
+	// returns. The other fields say nothing.
 	Jumped bool
 }
 
 func wallNS(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
 
-// Unit stamps an access unit.
-func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
-	media := ticks.Duration()
+// Next returns the clock of the epoch after one whose time jumped. It knows what was learned of the camera's timestamps.
+func (c *Clock) Next() Clock { return Clock{pace: c.pace.next()} }
+
+// Witness lets a unit say how long units take that is to be stamped later: of units that come in a burst, the last was
+// waited for least.
+func (c *Clock) Witness(ticks ingest.Ticks, at ingest.Instant) {
+	media := c.pace.time(ticks.Duration())
 	delay := at.Mono - media
 	if !c.started {
 		c.started = true
-		c.offset, c.last = delay, at.Mono
+		c.offset, c.last, c.latest = delay, at.Mono, media
 		c.wallMinusMono = wallNS(at.Wall) - at.Mono
-		c.applied = c.offset + c.wallMinusMono
 	}
-	if jump := delay - c.offset; jump > maxJump || jump < -maxJump {
+	c.offset = min(c.offset, delay)
+	c.applied = c.offset + c.wallMinusMono
+}
+
+// Unit stamps an access unit.
+func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
+	if !c.started {
+		c.Witness(ticks, at)
+	}
+	received := at.Mono + c.wallMinusMono
+	if c.pace.lost {
+		return Stamp{Capture: time.Unix(0, int64(received)), Quality: ingest.TimeEstimated}
+	}
+	media := c.pace.time(ticks.Duration())
+	delay := at.Mono - media
+	if jump := delay - c.offset; jump > maxJump || jump < -maxJump || media < c.latest-maxBack || c.pace.still(ticks.Duration(), at.Mono) {
+		c.pace.jumped(at.Mono)
 		return Stamp{Jumped: true}
 	}
 	passed := max(at.Mono-c.last, 0)
-	c.last = at.Mono
+	c.last, c.latest = at.Mono, max(c.latest, media)
 	c.offset = min(c.offset+time.Duration(float64(passed)*drift), delay)
+	if c.pace.witness(ticks.Duration(), at.Mono, c.offset) {
+		// From here on media time is counted another way; a report has to be in that way, too.
+		c.believed, c.agreeing, c.reported = false, 0, ingest.Instant{}
+		c.offset = delay
+	}
 
 	// No picture is taken after it arrived, whatever a clock that is ahead says: followed past the
 	// estimate, it would leave every picture the time of its arrival, with the network's jitter.
 	target, quality := c.offset+c.wallMinusMono, ingest.TimeEstimated
-	if c.believed && c.report <= target+maxDisagreement {
+	if c.believed && c.report <= target+maxDisagreement && at.Mono-c.reported.Mono <= maxReportAge {
 		target, quality = min(target, c.report), ingest.TimeSenderReport
 	}
 	// Towards the target, never so fast that time runs backwards between pictures.
 	step := time.Duration(float64(passed) * slew)
 	c.applied += min(max(target-c.applied, -step), step)
-	received := at.Mono + c.wallMinusMono
 	got := media + c.applied
 	if got > received { // never in the future
 		got = received
@@ -106,23 +137,27 @@ func (c *Clock) Report(r ingest.SenderReport) {
 	if !c.started {
 		return
 	}
-	media := r.Ticks.Duration()
+	if c.pace.lost {
+		c.reported, c.cameraOff = r.Received, r.NTP.Sub(r.Received.Wall)
+		return
+	}
+	media := c.pace.time(r.Ticks.Duration())
 	got := wallNS(r.NTP) - media
 	c.cameraOff = wallNS(r.NTP) - (media + c.offset + c.wallMinusMono)
+	first := c.reported.Wall.IsZero()
 	agree := maxDisagreement
-	if !c.reported.IsZero() {
-		agree += time.Duration(float64(r.Received.Wall.Sub(c.reported).Abs()) * drift)
+	if !first {
+		agree += time.Duration(float64((r.Received.Mono - c.reported.Mono).Abs()) * crystal)
 	}
-	d := (got - c.report).Abs()
-	if c.reported.IsZero() || d > agree {
+	if first || (got-c.report).Abs() > agree {
 		c.agreeing = 0
 	}
 	c.agreeing++
-	c.report, c.reported = got, r.Received.Wall
+	c.report, c.reported = got, r.Received
 	c.believed = c.agreeing >= 2 && c.cameraOff.Abs() <= maxSkew
 }
 
 // Reports says whether sender reports arrive, and how far the camera's clock is from the box's by them.
 func (c *Clock) Reports() (arrive bool, offset time.Duration) {
-	return !c.reported.IsZero(), c.cameraOff
+	return !c.reported.Wall.IsZero(), c.cameraOff
 }

@@ -65,7 +65,7 @@ func TestADriftingCameraIsFollowedForAnHour(t *testing.T) {
 func reports(c *capture.Clock, n int, shift func(i int) time.Duration, until int) {
 	for i := range n {
 		at := time.Duration(until)*40*time.Millisecond + time.Duration(i-n)*5*time.Second
-		c.Report(ingest.SenderReport{Ticks: ingest.TicksOf(at), NTP: base.Add(at + shift(i)), Received: ingest.Instant{Wall: base.Add(at)}})
+		c.Report(ingest.SenderReport{Ticks: ingest.TicksOf(at), NTP: base.Add(at + shift(i)), Received: ingest.Instant{Mono: time.Hour + at, Wall: base.Add(at)}})
 	}
 }
 
@@ -148,5 +148,175 @@ func TestAStepOfTheBoxesClockDoesNotTearAnEpoch(t *testing.T) {
 	s := c.Unit(ingest.TicksOf(at), ingest.Instant{Mono: time.Hour + at, Wall: base.Add(at + 3*time.Hour)})
 	if d := s.Capture.Sub(before.Capture); d < 30*time.Millisecond || d > 50*time.Millisecond {
 		t.Errorf("the next picture is %v later", d)
+	}
+}
+
+// camera is one whose timestamps are not what they should be.
+type camera struct {
+	name  string
+	media func(rng *rand.Rand, at time.Duration) time.Duration
+	rate  int // pictures a second
+	long  time.Duration
+	// What is held against the clock: epochs opened, and, of the pictures of the last minute, how far capture is from the
+	// truth and how far apart pictures are that are 1/rate apart, as a share of that.
+	epochs  int
+	off     time.Duration
+	rhythm  float64
+	arrival bool // there is nothing but arrival to go by
+}
+
+func times(f float64) func(*rand.Rand, time.Duration) time.Duration {
+	return func(_ *rand.Rand, at time.Duration) time.Duration { return time.Duration(float64(at) * f) }
+}
+
+func TestTimestampsOfEveryKindGiveCaptureTimes(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, c := range []camera{
+		{"true", times(1), 25, 5 * time.Minute, 1, 60 * time.Millisecond, 0.2, false},
+		{"500 ppm too fast, for a day", times(1.0005), 2, day, 1, 80 * time.Millisecond, 0.2, false},
+		{"500 ppm too slow, for a day", times(0.9995), 2, day, 1, 80 * time.Millisecond, 0.2, false},
+		{"30 pictures a second that are 29.97, for a day", times(30 / 29.97), 2, day, 1, 80 * time.Millisecond, 0.2, false},
+		{"29.97 pictures a second that are 30, for a day", times(29.97 / 30), 2, day, 1, 80 * time.Millisecond, 0.2, false},
+		{"1 % too fast", times(1.01), 25, 20 * time.Minute, 1, 60 * time.Millisecond, 0.2, false},
+		{"1 % too slow", times(0.99), 25, 20 * time.Minute, 2, 60 * time.Millisecond, 0.2, false},
+		{"25 % too fast", times(1.25), 25, 3 * time.Minute, 1, 60 * time.Millisecond, 0.2, false},
+		{"25 % too slow", times(0.8), 25, 3 * time.Minute, 2, 60 * time.Millisecond, 0.2, false},
+		{"ticks of 1/8000 s for those of 1/90000 s", times(8. / 90), 25, 3 * time.Minute, 2, 60 * time.Millisecond, 0.2, false},
+		{"ticks of 1/1000 s for those of 1/90000 s", times(1. / 90), 25, 3 * time.Minute, 2, 60 * time.Millisecond, 0.2, false},
+		{"ticks of 1/90000 s for those of 1/8000 s", times(90. / 8), 25, 3 * time.Minute, 1, 60 * time.Millisecond, 0.2, false},
+		{"25 pictures a second that are 12 at night", func(_ *rand.Rand, at time.Duration) time.Duration {
+			if at < 2*time.Minute {
+				return at
+			}
+			return 2*time.Minute + (at-2*time.Minute)*12/25
+		}, 12, 5 * time.Minute, 2, 60 * time.Millisecond, 0.2, false},
+		{"12 pictures a second that are 25 by day", func(_ *rand.Rand, at time.Duration) time.Duration {
+			if at < 2*time.Minute {
+				return at * 12 / 25
+			}
+			return 2*time.Minute*12/25 + at - 2*time.Minute
+		}, 25, 5 * time.Minute, 2, 60 * time.Millisecond, 0.3, false},
+		{"forward by an hour now and then", func(_ *rand.Rand, at time.Duration) time.Duration { return at + at/(70*time.Second)*time.Hour }, 25, 5 * time.Minute, 5, 60 * time.Millisecond, 1, false},
+		{"standing still", times(0), 25, 3 * time.Minute, 2, 60 * time.Millisecond, 0, true},
+		{"standing still after a minute", func(_ *rand.Rand, at time.Duration) time.Duration { return min(at, time.Minute) }, 25, 3 * time.Minute, 2, 60 * time.Millisecond, 0, true},
+		{"running backwards", times(-1), 25, 3 * time.Minute, 4, 60 * time.Millisecond, 0, true},
+		{"drawn by lot", func(rng *rand.Rand, _ time.Duration) time.Duration {
+			return time.Duration(rng.Int64N(int64(10 * time.Hour)))
+		}, 25, 3 * time.Minute, 4, 60 * time.Millisecond, 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t) })
+	}
+}
+
+func (c camera) run(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	late := jitter(5*time.Millisecond, 50*time.Millisecond)
+	var clock capture.Clock
+	var before time.Time
+	var received, worst time.Duration
+	epochs, uneven, n := 1, 0.0, 0
+	step := time.Second / time.Duration(c.rate)
+	for at := time.Duration(0); at < c.long; at += step {
+		n++
+		received = max(at+late(n), received+time.Millisecond)
+		ticks, now := ingest.TicksOf(c.media(rng, at)), ingest.Instant{Mono: time.Hour + received, Wall: base.Add(received)}
+		s := clock.Unit(ticks, now)
+		if s.Jumped {
+			clock = clock.Next()
+			before = time.Time{}
+			epochs++
+			s = clock.Unit(ticks, now)
+		}
+		if s.Jumped || s.Capture.After(now.Wall) || !c.arrival && !s.Capture.After(before) {
+			t.Fatalf("picture at %v: %+v, received %v, the one before %v", at, s, now.Wall, before)
+		}
+		if at > c.long-time.Minute {
+			worst = max(worst, s.Capture.Sub(base.Add(at)).Abs())
+			if !before.IsZero() {
+				uneven = max(uneven, float64((s.Capture.Sub(before)-step).Abs())/float64(step))
+			}
+		}
+		before = s.Capture
+	}
+	t.Logf("%d epochs, off by up to %v, steps by up to %.0f %%", epochs, worst, uneven*100)
+	if epochs > c.epochs || worst > c.off || !c.arrival && uneven > c.rhythm {
+		t.Errorf("more than %d epochs, %v or %.0f %%", c.epochs, c.off, c.rhythm*100)
+	}
+}
+
+// What a network does to a camera's pictures says nothing of how its timestamps count.
+func TestANetworkThatChokesChangesNoPace(t *testing.T) {
+	for name, choke := range map[string]struct {
+		late   func(at time.Duration) time.Duration
+		epochs int
+	}{
+		"slower and slower, then all at once": {func(at time.Duration) time.Duration { return max(at%(60*time.Second)-40*time.Second, 0) / 5 }, 1},
+		"nothing for eight seconds": {func(at time.Duration) time.Duration {
+			if in := at % (60 * time.Second); in < 8*time.Second {
+				return 8*time.Second - in
+			}
+			return 0
+		}, 10},
+		"half a second late for half an hour": {func(at time.Duration) time.Duration {
+			if at > 2*time.Minute {
+				return 500 * time.Millisecond
+			}
+			return 0
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c capture.Clock
+			var received time.Duration
+			epochs := 1
+			for i := range 25 * 300 {
+				at := time.Duration(i) * 40 * time.Millisecond
+				received = max(at+choke.late(at)+5*time.Millisecond, received+100*time.Microsecond)
+				now := ingest.Instant{Mono: time.Hour + received, Wall: base.Add(received)}
+				s := c.Unit(ingest.TicksOf(at), now)
+				if s.Jumped {
+					epochs, c = epochs+1, c.Next()
+					s = c.Unit(ingest.TicksOf(at), now)
+				}
+				if off := s.Capture.Sub(base.Add(at)); at%(60*time.Second) > 20*time.Second && off.Abs() > 400*time.Millisecond {
+					t.Fatalf("picture at %v is off by %v", at, off)
+				}
+			}
+			if epochs > choke.epochs {
+				t.Errorf("%d epochs", epochs)
+			}
+		})
+	}
+}
+
+// Servers send what they keep since the last keyframe at once.
+func TestPicturesOfABurstAreAsOldAsTheyAre(t *testing.T) {
+	const kept = 50
+	var c capture.Clock
+	at := func(i int) (ingest.Ticks, ingest.Instant) {
+		taken := time.Duration(i) * 40 * time.Millisecond
+		received := max(taken, kept*40*time.Millisecond+time.Duration(i)*time.Millisecond)
+		return ingest.TicksOf(taken), ingest.Instant{Mono: time.Hour + received, Wall: base.Add(received)}
+	}
+	for i := range kept + 4 {
+		c.Witness(at(i))
+	}
+	for i := range 200 {
+		s := c.Unit(at(i))
+		if off := s.Capture.Sub(base.Add(time.Duration(i) * 40 * time.Millisecond)); off.Abs() > 5*time.Millisecond {
+			t.Fatalf("picture %d is off by %v", i, off)
+		}
+	}
+}
+
+func TestAnOldReportSaysNothing(t *testing.T) {
+	var c capture.Clock
+	late := jitter(5*time.Millisecond, 50*time.Millisecond)
+	feed(t, &c, 0, 500, late, 0)
+	reports(&c, 3, func(int) time.Duration { return -300 * time.Millisecond }, 500)
+	if _, last := feed(t, &c, 500, 500, late, 0); last.Quality != ingest.TimeSenderReport {
+		t.Error("the reports are not used")
+	}
+	if _, last := feed(t, &c, 1000, 25*360, late, 0); last.Quality != ingest.TimeEstimated {
+		t.Error("the reports are used after six minutes without any")
 	}
 }

@@ -73,6 +73,9 @@ type Warning struct {
 	Message string
 }
 
+// burst is how much sooner after its predecessor than media time says a unit of a burst comes.
+const burst = 20 * time.Millisecond
+
 // look is one probe under way; it is the source's sink and the decoder's output.
 type look struct {
 	decoder *decode.Decoder
@@ -87,8 +90,11 @@ type look struct {
 	stage      ingest.Stage
 	epoch      *ingest.Epoch
 	units      int
+	paced      int // units since firstUnit, and their bytes
 	bytes      int
+	opened     time.Duration // mono of the first unit
 	firstUnit  time.Duration
+	least      time.Duration // arrival less media time of the quickest
 	lastUnit   time.Duration
 	sinceKey   int
 	gops       []int
@@ -198,12 +204,20 @@ func (l *look) Packets(received, _, lost, bad uint64) {
 func (l *look) AccessUnit(au ingest.AccessUnit) {
 	l.mu.Lock()
 	if l.units == 0 {
-		l.firstUnit = au.Received.Mono
 		l.epoch.Origin = au.Ticks
 	} else if au.Ticks < l.lastTicks {
 		l.reordered = true
 	}
 	l.units++
+	// Rates count from the end of the burst in which servers send what they keep since the last keyframe.
+	delay := au.Received.Mono - au.Ticks.Duration()
+	if l.paced == 0 || delay < l.least-burst && au.Received.Mono-l.opened < time.Second {
+		if l.paced == 0 {
+			l.opened = au.Received.Mono
+		}
+		l.firstUnit, l.least, l.paced, l.bytes = au.Received.Mono, delay, 0, 0
+	}
+	l.paced++
 	l.bytes += len(au.Data)
 	l.lastUnit, l.lastTicks = au.Received.Mono, au.Ticks
 	if au.Keyframe {
@@ -217,6 +231,10 @@ func (l *look) AccessUnit(au ingest.AccessUnit) {
 		l.sinceKey++
 	}
 	stamp := l.clock.Unit(au.Ticks, au.Received)
+	if stamp.Jumped {
+		l.clock = l.clock.Next()
+		stamp = l.clock.Unit(au.Ticks, au.Received)
+	}
 	codec := l.result.Stream.Codec
 	l.mu.Unlock()
 	select {
@@ -279,7 +297,7 @@ func (l *look) judge(ended error, t ingest.Transport) Result {
 		return r
 	}
 	if d := (l.lastUnit - l.firstUnit).Seconds(); d > 0.5 {
-		r.Rate = float64(l.units-1) / d
+		r.Rate = float64(l.paced-1) / d
 		r.BitRate = float64(l.bytes) * 8 / d
 	}
 	shortest, longest := 0, l.sinceKey
