@@ -186,6 +186,23 @@ func (a *Assembler) Begins(units [][]byte) bool {
 	return kind == unitSet || kind == unitDelimiter
 }
 
+// Continues reports whether units go on with a picture that units before them began: they begin with a slice that is not a
+// picture's first (section 7.3.3 of H.264, 7.3.6.1 of H.265).
+func (a *Assembler) Continues(units [][]byte) bool {
+	for _, u := range units {
+		kind, _ := a.kind(u)
+		if kind != unitPicture && kind != unitKey {
+			continue
+		}
+		first := 1 // byte with the flag that it is the first, or with the number of its first block, whose 0 is the bit 1
+		if a.codec == ingest.H265 {
+			first = 2
+		}
+		return len(u) > first && u[first]&0x80 == 0
+	}
+	return false
+}
+
 // ParameterSets returns the current parameter sets without start codes; they are never written again.
 func (a *Assembler) ParameterSets() [][]byte { return a.sets }
 

@@ -117,6 +117,8 @@ type session struct {
 	sink   ingest.Sink
 	stage  ingest.Stage
 	client *gortsplib.Client
+	// clocks are the rates of the description's clocks by payload type; only the library's answers to Describe come with it.
+	clocks map[uint8]int
 	// settingUp: a SETUP has been sent.
 	settingUp atomic.Bool
 	// oversize counts packets that were too large for UDP.
@@ -168,7 +170,10 @@ func (s *session) run(ctx context.Context) error {
 			if s.cfg.Tap.Active() {
 				s.show(packetdump.Answer, r)
 			}
-			r.Body = mend(r.Body)
+			if len(r.Body) > 0 {
+				s.clocks = clocks(r.Body)
+				r.Body = mend(r.Body)
+			}
 		},
 		// The library logs these by itself when nobody listens.
 		OnTransportSwitch: func(error) {},
@@ -231,6 +236,9 @@ func (s *session) play(u *base.URL) error {
 		return err
 	}
 	t.sink, t.now, t.camera = s.sink, s.cfg.Now, s.cfg.Camera
+	if rate, said := s.clocks[t.format.PayloadType()]; said {
+		t.rate = rate
+	}
 	s.stage = ingest.StageSetup
 	s.sink.Reached(ingest.StageDescribe)
 	if s.client.Scheme == "rtsps" && s.cfg.Camera.Transport != ingest.TransportTCP && t.media.Profile != headers.TransportProfileSAVP {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/pion/rtp"
 	"go.uber.org/goleak"
 
 	"github.com/vedette/vedette/ingest"
@@ -128,6 +130,61 @@ func TestVideoIsReadWhateverADescriptionSaysBesides(t *testing.T) {
 			defer cancel()
 			if err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, &viewer{end: cancel}); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// keeper keeps a few units and ends its session.
+type keeper struct {
+	viewer
+
+	units []ingest.AccessUnit
+}
+
+func (k *keeper) AccessUnit(u ingest.AccessUnit) {
+	if k.units = append(k.units, u); len(k.units) == 5 {
+		k.end()
+	}
+}
+
+func TestPayloadTypesAndClocksAreThoseOfTheDescription(t *testing.T) {
+	h264 := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, GOP: 5})
+	mjpeg := rtsptest.Render(t, rtsptest.ClipConfig{Codec: "mjpeg", Width: 64, Height: 64})
+	for name, c := range map[string]struct {
+		clip *rtsptest.Clip
+		kind uint8
+		maps string
+		rate int
+	}{
+		"JPEG by a number of its own":     {mjpeg, 96, "JPEG/90000", 90000},
+		"JPEG by its usual number":        {mjpeg, 26, "JPEG/90000", 90000},
+		"JPEG of another clock":           {mjpeg, 98, "jpeg/1000", 1000},
+		"H.264 by a number of others":     {h264, 77, "H264/90000", 90000},
+		"H.264 of a clock of 8 kHz":       {h264, 96, "H264/8000", 8000},
+		"H.264 of a clock of 1 kHz":       {h264, 96, "h264/1000", 1000},
+		"H.264 of a clock that is none":   {h264, 96, "H264/0", 90000},
+		"H.264 without a clock":           {h264, 96, "H264", 90000},
+		"H.264 of a clock beyond numbers": {h264, 96, "H264/99999999999999999999", 90000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cam := rtsptest.Start(t, rtsptest.Config{
+				Clip: c.clip, Format: &format.Generic{PayloadTyp: c.kind, RTPMa: c.maps, ClockRat: 90000},
+				Packet: func(p *rtp.Packet) []*rtp.Packet {
+					p.PayloadType, p.Timestamp = c.kind, uint32(uint64(p.Timestamp)*uint64(c.rate)/90000)
+					return []*rtp.Packet{p}
+				},
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			k := &keeper{viewer: viewer{end: cancel}}
+			if err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, k); err != nil {
+				t.Fatal(err)
+			}
+			for i, u := range k.units[1:] {
+				if step := u.Ticks - k.units[i].Ticks; step < 3599 || step > 3601 {
+					t.Errorf("%d ticks from one picture to the next", step)
+				}
 			}
 		})
 	}

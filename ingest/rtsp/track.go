@@ -36,15 +36,28 @@ type track struct {
 	stream      ingest.Stream
 	announced   bool
 
+	rate     int // ticks of the clock in a second
 	clock    unwrapper
 	expected uint16 // next sequence number
 	started  bool
 	ssrc     uint32
-	any      bool // a packet has come
-	begun    bool // packets of the next access unit have come
-	lost     bool // packets are missing since the last access unit
-	damaged  bool // and they are missing within the next one
+	any      bool           // a packet has come
+	begun    bool           // packets of the next access unit have come
+	lost     bool           // packets are missing since the last access unit
+	damaged  bool           // and they are missing within the next one
+	stamp    uint32         // RTP time of the packets of the next one
+	arrived  ingest.Instant // of the last of them
+
+	// end is a packet's payload that ends an access unit and says nothing; nil: a unit ends by itself.
+	end []byte
+	// Some cameras mark the end of every slice. Then units end where RTP time changes.
+	slices   int // units that went on with the picture of the one before
+	unmarked bool
+	sent     uint32 // RTP time of the last unit
 }
+
+// So many units that go on with another's picture tell that a camera marks slices.
+const maxSlices = 2
 
 // pick chooses the first video track this build decodes.
 func pick(desc *description.Session) (*track, error) {
@@ -81,15 +94,16 @@ func name(f format.Format) string {
 
 // trackOf returns nil for a format nobody here reads.
 func trackOf(m *description.Media, f format.Format) (*track, error) {
-	t := &track{media: m, format: f}
+	t := &track{media: m, format: f, rate: f.ClockRate()}
 	wrap := func(err error) error {
 		if err != nil {
 			return &ingest.Error{Reason: ingest.ReasonProtocol, Stage: ingest.StageDescribe, Err: fmt.Errorf("track %s: %w", name(f), err)}
 		}
 		return nil
 	}
-	switch f := f.(type) {
+	switch f := plain(f).(type) {
 	case *format.H264:
+		t.end = []byte{9, 0xF0}
 		d, err := f.CreateDecoder()
 		if err != nil {
 			return nil, wrap(err)
@@ -97,6 +111,7 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 		t.depacketise = d.Decode
 		t.assembler = bitstream.NewAssembler(ingest.H264, f.SPS, f.PPS)
 	case *format.H265:
+		t.end = []byte{35 << 1, 1, 0x50}
 		d, err := f.CreateDecoder()
 		if err != nil {
 			return nil, wrap(err)
@@ -104,6 +119,7 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 		t.depacketise = d.Decode
 		t.assembler = bitstream.NewAssembler(ingest.H265, f.VPS, f.SPS, f.PPS)
 	case *format.AV1:
+		t.end = []byte{1 << 4, 2 << 3}
 		d, err := f.CreateDecoder()
 		if err != nil {
 			return nil, wrap(err)
@@ -128,6 +144,26 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 	return t, nil
 }
 
+// plain is a format the library does not know by its payload type, but by its name.
+func plain(f format.Format) format.Format {
+	g, ok := f.(*format.Generic)
+	if !ok {
+		return f
+	}
+	switch strings.ToUpper(name(f)) {
+	case "H264":
+		return &format.H264{PayloadTyp: g.PayloadTyp, PacketizationMode: 1}
+	case "H265":
+		return &format.H265{PayloadTyp: g.PayloadTyp}
+	case "AV1":
+		return &format.AV1{PayloadTyp: g.PayloadTyp}
+	case "JPEG":
+		return &format.MJPEG{}
+	default:
+		return f
+	}
+}
+
 // packet takes one RTP packet, in order of arrival (TCP) or of sequence (UDP).
 func (t *track) packet(p *packet) {
 	at := t.now()
@@ -136,16 +172,31 @@ func (t *track) packet(p *packet) {
 		t.sink.Reached(ingest.StageFirstPacket)
 	}
 	t.sink.Packets(1, uint64(len(p.Payload)), 0, 0)
-	if t.started && (p.SSRC != t.ssrc || p.SequenceNumber != t.expected) {
+	gap := t.started && (p.SSRC != t.ssrc || p.SequenceNumber != t.expected)
+	t.damaged = t.damaged || gap && t.begun
+	if t.begun && (p.Timestamp != t.stamp || p.SSRC != t.ssrc) && t.end != nil {
+		// Its end was lost, or has no mark.
+		t.depacket(&packet{Header: rtp.Header{Marker: true, Timestamp: t.stamp, SequenceNumber: t.expected, SSRC: t.ssrc}, Payload: t.end})
+	}
+	if gap {
+		t.lost = true
 		// A new SSRC is a new sender: its clock has nothing to do with the old one's.
 		if p.SSRC != t.ssrc {
 			t.clock = unwrapper{}
 		}
-		t.lost = true
-		t.damaged = t.damaged || t.begun
 	}
 	t.started, t.begun, t.ssrc, t.expected = true, true, p.SSRC, p.SequenceNumber+1
+	t.stamp, t.arrived = p.Timestamp, at
+	if t.unmarked {
+		unmarked := *p
+		unmarked.Marker = false
+		p = &unmarked
+	}
+	t.depacket(p)
+}
 
+// depacket gives a packet to the depacketiser, and on what comes out.
+func (t *track) depacket(p *packet) {
 	units, err := t.depacketise(p)
 	switch {
 	case anyOf(err, rtph264.ErrMorePacketsNeeded, rtph265.ErrMorePacketsNeeded, rtpav1.ErrMorePacketsNeeded, rtpmjpeg.ErrMorePacketsNeeded):
@@ -159,6 +210,7 @@ func (t *track) packet(p *packet) {
 		t.sink.Packets(0, 0, 0, 1)
 		return
 	}
+	t.begun = false
 	data, key, changed := t.assembler.Assemble(units)
 	if len(data) == 0 {
 		return
@@ -169,11 +221,16 @@ func (t *track) packet(p *packet) {
 		s.Transport, s.Live, s.RTCP = t.stream.Transport, true, true
 		t.sink.Stream(s)
 	}
+	if t.stamp == t.sent && !t.lost && t.assembler.Continues(units) {
+		t.slices++
+		t.unmarked = t.slices >= maxSlices && t.end != nil
+	}
+	t.sent = t.stamp
 	t.sink.AccessUnit(ingest.AccessUnit{
-		Data: data, Ticks: t.clock.ticks(p.Timestamp, t.format.ClockRate()), Received: at, Keyframe: key, Recovery: t.assembler.Recovery(),
+		Data: data, Ticks: t.clock.ticks(t.stamp, t.rate), Received: t.arrived, Keyframe: key, Recovery: t.assembler.Recovery(),
 		Lost: t.lost || t.damaged, Damaged: t.damaged || t.lost && !t.assembler.Begins(units),
 	})
-	t.lost, t.damaged, t.begun = false, false, false
+	t.lost, t.damaged = false, false
 }
 
 // anyOf reports whether err is one of those.
@@ -187,7 +244,7 @@ func (t *track) report(sr *rtcp.SenderReport) {
 		return
 	}
 	t.sink.SenderReport(ingest.SenderReport{
-		Ticks: t.clock.peek(sr.RTPTime, t.format.ClockRate()), NTP: ntpTime(sr.NTPTime), Received: t.now(),
+		Ticks: t.clock.peek(sr.RTPTime, t.rate), NTP: ntpTime(sr.NTPTime), Received: t.now(),
 	})
 }
 

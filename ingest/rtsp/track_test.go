@@ -13,6 +13,8 @@ import (
 	"github.com/pion/rtp"
 
 	"github.com/vedette/vedette/ingest"
+	"github.com/vedette/vedette/ingest/bitstream"
+	"github.com/vedette/vedette/internal/rtsptest"
 )
 
 // collector keeps what a track delivers.
@@ -65,6 +67,102 @@ func FuzzTrack(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Cameras mark the ends of pictures, the ends of slices, or nothing, and networks lose the marks.
+func TestPicturesAreToldApartWhateverMarksThem(t *testing.T) {
+	sliced := []string{"-slices", "4"}
+	clips := map[string]*rtsptest.Clip{
+		"h264": rtsptest.Render(t, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 30, GOP: 10, Extra: sliced}),
+		"h265": rtsptest.Render(t, rtsptest.ClipConfig{Codec: "h265", Width: 128, Height: 256, Frames: 30, GOP: 10, Extra: []string{"-x265-params", "slices=4:keyint=10:min-keyint=10:scenecut=0:bframes=0:aud=1:log-level=none:open-gop=0:repeat-headers=1"}}),
+	}
+	for codec, clip := range clips {
+		packets := packetsOf(t, clip)
+		for name, c := range map[string]struct {
+			change func(i int, p *rtp.Packet) bool // false: lost
+			first  int                             // the unit that is the first to be as it was sent
+			lost   bool
+		}{
+			"as it should be":      {func(int, *rtp.Packet) bool { return true }, 0, false},
+			"no marks":             {func(_ int, p *rtp.Packet) bool { p.Marker = false; return true }, 0, false},
+			"marks on every slice": {func(_ int, p *rtp.Packet) bool { p.Marker = true; return true }, 1, false},
+			"lost marks":           {func(i int, p *rtp.Packet) bool { return !p.Marker || i%3 != 0 }, 0, true},
+		} {
+			t.Run(codec+", "+name, func(t *testing.T) {
+				var f format.Format = &format.H264{PayloadTyp: 96, PacketizationMode: 1}
+				if codec == "h265" {
+					f = &format.H265{PayloadTyp: 96}
+				}
+				track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := time.Duration(0)
+				c2 := &collector{}
+				track.sink, track.now = c2, func() ingest.Instant { return ingest.Instant{Mono: now} }
+				for i, p := range packets {
+					q := *p
+					// The last of a picture comes at the picture's time.
+					now = time.Duration(q.Timestamp/3600) * time.Second
+					if c.change(i, &q) {
+						track.packet(&q)
+					}
+				}
+				got := map[ingest.Ticks]ingest.AccessUnit{}
+				for _, u := range c2.units {
+					if _, twice := got[u.Ticks]; !twice || u.Ticks >= ingest.Ticks(3600*c.first) {
+						if twice {
+							t.Errorf("picture %d came twice", u.Ticks/3600)
+						}
+						got[u.Ticks] = u
+					}
+				}
+				for i, want := range clip.Units[:len(clip.Units)-1] {
+					u, came := got[ingest.Ticks(i*3600)]
+					if i < c.first {
+						continue
+					}
+					if !came || u.Keyframe != want.Key || u.Received.Mono != time.Duration(i)*time.Second {
+						t.Fatalf("picture %d came %v: key %v, at %v", i, came, u.Keyframe, u.Received.Mono)
+					}
+					if !c.lost && (u.Lost || u.Damaged) && i > c.first || !u.Damaged && !whole(u.Data, want.NALUs) {
+						t.Errorf("picture %d is not what was sent: lost %v, damaged %v", i, u.Lost, u.Damaged)
+					}
+				}
+			})
+		}
+	}
+}
+
+// whole reports whether a unit holds every slice that was sent, and no other.
+func whole(data []byte, sent [][]byte) bool {
+	slices := func(units [][]byte) (n int) {
+		for _, u := range units {
+			n += len(u)
+		}
+		return n
+	}
+	for _, u := range sent {
+		if !bytes.Contains(data, u) {
+			return false
+		}
+	}
+	return slices(bitstream.Units(data)) <= slices(sent)+200 // parameter sets
+}
+
+// packetsOf makes a packet of each slice, a picture every 3600 ticks.
+func packetsOf(t *testing.T, clip *rtsptest.Clip) []*rtp.Packet {
+	t.Helper()
+	var packets []*rtp.Packet
+	for i, u := range clip.Units {
+		for n, unit := range u.NALUs {
+			packets = append(packets, &rtp.Packet{
+				Header:  rtp.Header{Version: 2, PayloadType: 96, SequenceNumber: uint16(len(packets)), Timestamp: uint32(3600 * i), Marker: n == len(u.NALUs)-1, SSRC: 7},
+				Payload: unit,
+			})
+		}
+	}
+	return packets
 }
 
 // FuzzSDP reads descriptions: a track or an error that says what is wrong, never both, never neither.

@@ -24,6 +24,8 @@ import (
 type Config struct {
 	// Clip to loop. Required.
 	Clip *Clip
+	// Format announces the stream as another than the clip's; Packet then makes its packets.
+	Format format.Format
 	// Username and Password asked for, when either is set.
 	Username, Password string
 	// Path of the stream; empty: "stream".
@@ -123,8 +125,12 @@ func Start(tb testing.TB, cfg Config) *Camera {
 		tb.Fatalf("start camera: %v", err)
 	}
 	c.host = listener.Addr().String()
+	announced := cfg.Format
+	if announced == nil {
+		announced = cfg.Clip.format()
+	}
 	c.stream = &gortsplib.ServerStream{Server: c.server, Desc: &description.Session{Medias: []*description.Media{{
-		Type: description.MediaTypeVideo, Formats: []format.Format{cfg.Clip.format()},
+		Type: description.MediaTypeVideo, Formats: []format.Format{announced},
 	}}}}
 	if err := c.stream.Initialize(); err != nil {
 		tb.Fatalf("start camera: %v", err)
