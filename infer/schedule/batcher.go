@@ -121,6 +121,24 @@ func (b *batcher) expire(now time.Time) {
 	}
 }
 
+// sweep takes away every job whose client has gone.
+func (b *batcher) sweep() {
+	for i := range b.levels {
+		b.trimAll(b.levels[i].live.head)
+		b.trimAll(b.levels[i].late.head)
+	}
+}
+
+func (b *batcher) trimAll(j *Job) {
+	for j != nil {
+		next := j.next
+		if j.Cancelled() {
+			b.drop(j)
+		}
+		j = next
+	}
+}
+
 // drop takes away a job whose client has gone.
 func (b *batcher) drop(j *Job) {
 	b.remove(j)

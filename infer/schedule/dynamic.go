@@ -61,6 +61,8 @@ func (d *dynamic) decide(now time.Time, _ int, b *Batch) bool {
 
 func (d *dynamic) expire(now time.Time) { d.batcher.expire(now) }
 
+func (d *dynamic) sweep(time.Time) { d.batcher.sweep() }
+
 func (d *dynamic) wake() time.Time { return d.batcher.wake() }
 
 func (d *dynamic) stop() { d.stopping, d.hold = true, 0 }

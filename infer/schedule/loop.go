@@ -20,6 +20,7 @@ type loop struct {
 	idle      []int // indices of idle instances, last used last
 	rejected  []rejection
 	armed     time.Time // when the timer will ring, zero: never
+	sweep     time.Time // when to look for clients that went away, zero: nothing waits
 	stopping  bool
 	closed    bool // nothing runs any more
 	running   int  // instances at work
@@ -114,18 +115,28 @@ func (l *loop) watch(ctx context.Context, start func(*instance)) {
 	}
 }
 
+// sweepEvery is how long a request whose client has gone may wait on for an
+// instance. Looking from time to time costs a request nothing, which being told
+// by its context would.
+const sweepEvery = 20 * time.Millisecond
+
 // ring is called when the armed time has come.
 func (l *loop) ring() {
 	now := time.Now()
 	l.mu.Lock()
 	l.armed = time.Time{}
 	l.policy.expire(now)
+	if !l.sweep.IsZero() && !l.sweep.After(now) {
+		l.sweep = time.Time{}
+		l.policy.sweep(now)
+	}
 	l.dispatchLocked(now, anywhere, nil)
 	// What is due now and could not be done waits for an instance; what comes
 	// later needs the timer again.
 	if l.policy.wake().After(now) {
 		l.armLocked()
 	}
+	l.sweepLocked(now)
 	rejected := l.takeLocked()
 	l.mu.Unlock()
 	l.deliver(rejected)
@@ -256,8 +267,17 @@ func (l *loop) freeLocked(hint int) bool {
 }
 
 // armLocked makes the timer ring in time for the policy.
-func (l *loop) armLocked() {
-	at := l.policy.wake()
+func (l *loop) armLocked() { l.armAtLocked(l.policy.wake()) }
+
+// sweepLocked makes it ring for what waits now, too.
+func (l *loop) sweepLocked(now time.Time) {
+	if l.sweep.IsZero() && l.policy.queued() > 0 {
+		l.sweep = now.Add(sweepEvery)
+	}
+	l.armAtLocked(l.sweep)
+}
+
+func (l *loop) armAtLocked(at time.Time) {
 	if at.IsZero() || !l.armed.IsZero() && !at.Before(l.armed) {
 		return
 	}
@@ -302,6 +322,7 @@ func (l *loop) Enqueue(j *Job, inline bool) error {
 		mine = l.dispatchLocked(now, hint, own)
 	}
 	l.armLocked()
+	l.sweepLocked(now)
 	rejected := l.takeLocked()
 	l.mu.Unlock()
 	l.deliver(rejected)
@@ -332,6 +353,7 @@ func (l *loop) back(j *Job, tell func(time.Time, *Job) int) {
 		l.dispatchLocked(now, hint, nil)
 	}
 	l.armLocked()
+	l.sweepLocked(now)
 	rejected := l.takeLocked()
 	l.mu.Unlock()
 	l.deliver(rejected)

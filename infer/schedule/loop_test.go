@@ -161,6 +161,43 @@ func TestP19ADeadlineEndsTheWaitWhileTheInstanceIsBusy(t *testing.T) {
 	}
 }
 
+func TestP19AClientThatGoesEndsTheWaitWhileTheInstanceIsBusy(t *testing.T) {
+	sequences := &inference.ModelConfig{Name: "m", SchedulingChoice: &inference.ModelConfig_SequenceBatching{
+		SequenceBatching: &inference.ModelSequenceBatching{MaxSequenceIdleMicroseconds: 1e9},
+	}}
+	for name, model := range map[string]*inference.ModelConfig{
+		"default": {Name: "m"}, "dynamic": dynamicModel(time.Millisecond), "oldest": oldestModel(), "direct": sequences,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t, Config{Model: model}, time.Hour)
+				var wg sync.WaitGroup
+				wg.Go(func() { _ = g.Run(t.Context()) })
+				if err := g.put("busy", 1, "start"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithCancel(t.Context())
+				j := &Job{Payload: &actor{"gone"}, Batch: 1, Key: Key{ID: infer.CorrelationID{Num: 2}}, Start: true, Context: ctx}
+				if err := g.Enqueue(j, true); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				if got := g.notes(); len(got) != 0 || g.Queued() != 1 {
+					t.Errorf("%d wait and there was %v", g.Queued(), got)
+				}
+				cancel()
+				time.Sleep(sweepEvery + time.Millisecond)
+				if got := fmt.Sprint(g.notes()); got != "[gone: request cancelled]" || g.Queued() != 0 {
+					t.Errorf("%d wait and there was %s", g.Queued(), got)
+				}
+				g.Stop()
+				wg.Wait()
+			})
+		})
+	}
+}
+
 func TestStopFinishesWhatWasTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t, Config{Model: oldestModel()}, 10*time.Millisecond)

@@ -243,6 +243,8 @@ type policy interface {
 	decide(now time.Time, instance int, b *Batch) bool
 	// expire acts on time-outs that have come.
 	expire(now time.Time)
+	// sweep ends what waits and whose client has gone.
+	sweep(now time.Time)
 	// wake is when expire or decide should be called again, zero for never.
 	wake() time.Time
 	stop()

@@ -30,8 +30,8 @@ var update = flag.Bool("update", false, "rewrite what the scripts expect")
 //
 // Orders are enqueue NAME [seq=N|seq="S"] [scope=S] [start] [end] [batch=N]
 // [priority=N] [timeout=D] [shape=S], finish INSTANCE (every job of its batch
-// is answered, then it is idle), answer NAME (one job only), cancel NAME, stop
-// and wait. What happens between orders, by timers, is reported with its time.
+// is answered, then it is idle), answer NAME (one job only), cancel NAME, sweep,
+// stop and wait. What happens between orders, by timers, is reported with its time.
 func TestScripts(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.script")
 	if err != nil || len(paths) == 0 {
@@ -172,6 +172,8 @@ func (s *stage) order(f []string) {
 	s.advance(s.zero.Add(at))
 	switch f[2] {
 	case "wait":
+	case "sweep":
+		s.p.sweep(s.now)
 	case "stop":
 		s.p.stop()
 	case "enqueue":

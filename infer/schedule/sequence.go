@@ -51,6 +51,8 @@ type strategy interface {
 	// offer tells that a slot may have a request to run.
 	offer(now time.Time, s *slot)
 	decide(now time.Time, instance int, b *Batch) bool
+	// sweep ends what waits in it and whose client has gone.
+	sweep()
 	wake() time.Time
 	drain(err *infer.Error)
 }
@@ -61,6 +63,8 @@ type slot struct {
 	run             *run
 	// inflight requests of it, or of its last sequence, have no answer yet.
 	inflight int
+	// batching: one of them waits for its batch.
+	batching bool
 }
 
 // run is a sequence from the scheduler's side: all requests under one id from
@@ -226,6 +230,7 @@ func (q *sequencer) decide(now time.Time, instance int, b *Batch) bool {
 // handOut notes that a job leaves for its instance.
 func (q *sequencer) handOut(j *Job, s *slot) {
 	q.count--
+	s.batching = false
 	j.Sequence.Instance = s.instance
 }
 
@@ -381,6 +386,29 @@ func (q *sequencer) expireBacklog(now time.Time) {
 			q.expireAt = earlier(q.expireAt, r.expiry)
 		}
 		e = next
+	}
+}
+
+// sweep does now what admit and the strategy do when the turn of a cancelled
+// request comes.
+func (q *sequencer) sweep(now time.Time) {
+	for e := q.backlog.Front(); e != nil; {
+		next := e.Next()
+		if r, ok := e.Value.(*run); ok && r.queue.anyCancelled() {
+			q.backlog.Remove(e)
+			r.waiting = nil
+			q.backlogged -= r.queue.n
+			q.fail(r, errCancelled())
+		}
+		e = next
+	}
+	q.strategy.sweep()
+	for _, slots := range q.slots {
+		for _, s := range slots {
+			for s.run != nil && !s.batching && s.run.queue.head != nil && s.run.queue.head.Cancelled() {
+				q.cancel(now, s)
+			}
+		}
 	}
 }
 

@@ -89,6 +89,8 @@ func (d *direct) decide(now time.Time, instance int, b *Batch) bool {
 	return true
 }
 
+func (d *direct) sweep() {}
+
 func (d *direct) wake() time.Time {
 	var at time.Time
 	for _, w := range d.waiting {

@@ -50,6 +50,7 @@ func (o *oldest) offer(now time.Time, s *slot) {
 		return
 	}
 	s.inflight++
+	s.batching = true
 	j.slot = s
 	o.q.supersede(r, j)
 	enqueued := j.Priority
@@ -78,6 +79,7 @@ func (o *oldest) decide(now time.Time, instance int, b *Batch) bool {
 func (o *oldest) cancelled(j *Job) {
 	s := j.slot
 	s.inflight--
+	s.batching = false
 	o.q.drop(j, errCancelled())
 	switch {
 	case s.run != nil && s.run.started == j.Sequence:
@@ -85,6 +87,12 @@ func (o *oldest) cancelled(j *Job) {
 	default: // it was its sequence's last; whoever moved in may go on
 		o.q.tell(s.instance, j.Sequence, "cancelled")
 		o.offer(time.Now(), s)
+	}
+}
+
+func (o *oldest) sweep() {
+	for _, b := range o.batchers {
+		b.sweep()
 	}
 }
 
@@ -101,6 +109,7 @@ func (o *oldest) drain(err *infer.Error) {
 		for j := b.first(); j != nil; j = b.first() {
 			b.remove(j)
 			j.slot.inflight--
+			j.slot.batching = false
 			o.q.drop(j, err)
 		}
 	}
