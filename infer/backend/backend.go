@@ -9,6 +9,9 @@ package backend
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
@@ -96,14 +99,38 @@ type Model struct {
 	Logger  *slog.Logger
 	// Settings are the server's for this backend: --backend-config=<name>,k=v.
 	Settings map[string]string
+
+	mu   sync.Mutex
+	asks map[string]bool // the parameters that Parameter was asked for
 }
 
-// Parameter is a model parameter's string from the configuration, or def.
+// Parameter is a model parameter's string from the configuration, or def. Backends ask for every parameter they know
+// before NewInstance returns: of those that nobody asked for the operator is told.
 func (m *Model) Parameter(key, def string) string {
+	m.mu.Lock()
+	if m.asks == nil {
+		m.asks = make(map[string]bool)
+	}
+	m.asks[key] = true
+	m.mu.Unlock()
 	if p := m.Config.GetParameters()[key]; p != nil {
 		return p.GetStringValue()
 	}
 	return def
+}
+
+// Unused are the parameters of the configuration that Parameter was never asked for, and known those that it was, both
+// in order.
+func (m *Model) Unused() (unused, known []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range m.Config.GetParameters() {
+		if !m.asks[key] {
+			unused = append(unused, key)
+		}
+	}
+	slices.Sort(unused)
+	return unused, slices.Sorted(maps.Keys(m.asks))
 }
 
 // Placement is where an instance is to live.

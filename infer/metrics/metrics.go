@@ -160,7 +160,7 @@ func (m *models) Collect(ch chan<- prometheus.Metric) {
 		}
 		collectSummaries(ch, s.Summaries)
 		histogram(ch, "vedette_inference_request_duration_seconds",
-			"Duration of successful inference requests in seconds", l, &s.Latency, time.Second)
+			"Duration of successful inference requests in seconds (includes cached requests)", l, &s.Latency, time.Second)
 		if m.cfg.FirstResponse && s.Decoupled {
 			histogram(ch, "nv_inference_first_response_histogram_ms",
 				"Duration from request to first response in milliseconds", l, &s.FirstResponse, time.Millisecond)

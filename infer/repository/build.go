@@ -187,7 +187,23 @@ func (v *version) instantiate(ctx context.Context, be backend.Backend) error {
 		all := append(slices.Clone(v.loaded()), in)
 		v.instances.Store(&all)
 	}
+	v.tellUnused()
 	return nil
+}
+
+// tellUnused warns of parameters that change nothing: a Triton configuration may have any, but most are mistyped.
+func (v *version) tellUnused() {
+	unused, known := v.model.Unused()
+	for _, key := range unused {
+		switch key {
+		case "sequence.max_queue_size", "sequence.max_idle_microseconds", "sequence.queue_policy", "queue_budget_ms":
+			// The server's own.
+		case "labels", "fresh", "description": // what the appliance reads
+		default:
+			v.logger.Warn("parameter of the model has no effect: its backend does not know it", slog.String("parameter", key),
+				slog.String("backend", v.cfg.GetBackend()), slog.Any("known", known))
+		}
+	}
 }
 
 // instance loads and warms one.

@@ -249,3 +249,20 @@ func TestX9SettingsOfEveryBackendAndOfOne(t *testing.T) {
 		}
 	})
 }
+
+func TestR2AMistypedParameterIsTold(t *testing.T) {
+	var log bytes.Buffer
+	serve(t, repository.Config{
+		Roots: []string{write(t, files{"late/config.pbtxt": `backend: "identity" max_batch_size: 1
+			input { name: "INPUT0" data_type: TYPE_INT32 dims: 1 } output { name: "OUTPUT0" data_type: TYPE_INT32 dims: 1 }
+			instance_group { count: 2 }
+			parameters { key: "execute_dely_ms" value { string_value: "5" } }
+			parameters { key: "creation_delay_sec" value { string_value: "0" } }
+			parameters { key: "queue_budget_ms" value { string_value: "5" } }`, "late/1/keep": ""})},
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	got := log.String()
+	if strings.Count(got, "has no effect") != 1 || !strings.Contains(got, `model=late version=1 parameter=execute_dely_ms backend=identity known="[creation_delay_sec execute_delay_ms `) {
+		t.Errorf("the log says %s", got)
+	}
+}

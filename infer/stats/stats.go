@@ -152,6 +152,7 @@ func (m *Model) Hit(now time.Time, lookup, total time.Duration) {
 	m.c.CacheHit.add(1, lookup)
 	m.c.Success.add(1, total)
 	m.c.Queue.add(1, 0)
+	m.c.Latency.Observe(total, 1)
 	if s := m.summary; s != nil {
 		observe(s.Request, total, 1)
 		observe(s.Queue, 0, 1)

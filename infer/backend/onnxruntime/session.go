@@ -194,9 +194,9 @@ func options(m *backend.Model, at backend.Placement) (*ort.SessionOptions, error
 		note("optimization.graph.level", o.SetGraphOptimizationLevel(level))
 	}
 	entries := map[string]string{spin: "0", spinInter: "0"}
-	for key, p := range m.Config.GetParameters() {
+	for key := range m.Config.GetParameters() {
 		if strings.HasPrefix(key, "session.") {
-			entries[key] = p.GetStringValue()
+			entries[key] = m.Parameter(key, "")
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(entries)) {

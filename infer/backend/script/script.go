@@ -228,8 +228,8 @@ func (in *instance) failure(err error) error {
 // predeclared are the names every script has.
 func (in *instance) predeclared() starlark.StringDict {
 	config := starlark.NewDict(len(in.model.Config.GetParameters()))
-	for k, p := range in.model.Config.GetParameters() {
-		_ = config.SetKey(starlark.String(k), starlark.String(p.GetStringValue())) // strings are hashable
+	for k := range in.model.Config.GetParameters() {
+		_ = config.SetKey(starlark.String(k), starlark.String(in.model.Parameter(k, ""))) // strings are hashable
 	}
 	config.Freeze()
 	return starlark.StringDict{
