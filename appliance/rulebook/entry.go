@@ -178,7 +178,7 @@ func compileLine(l *vedettev1.Line) rules.Line {
 
 func compileSubject(r rule, inertia time.Duration) rules.Subject {
 	s := rules.Subject{
-		ID: r.GetName(), Revision: r.GetUid() + "." + r.GetEtag(), Center: r.GetAnchor() == vedettev1.Anchor_ANCHOR_CENTER,
+		ID: r.GetName(), Revision: revisionOf(r), Center: r.GetAnchor() == vedettev1.Anchor_ANCHOR_CENTER,
 		Classes: r.GetClasses(), MinScore: float64(r.GetMinScore()), Inertia: inertia,
 	}
 	if given := r.GetSchedule(); given != nil {
@@ -197,6 +197,18 @@ func compileSubject(r rule, inertia time.Duration) rules.Subject {
 		}
 	}
 	return s
+}
+
+// revisionOf changes with what a rule means, and not with what people call it: whoever is in a zone that is renamed has
+// not entered it again.
+func revisionOf(r rule) string {
+	meaning := clean(r)
+	meaning.ProtoReflect().Clear(field(meaning, "display_name"))
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(meaning)
+	if err != nil {
+		return r.GetUid() + "." + r.GetEtag()
+	}
+	return r.GetUid() + string(b)
 }
 
 func point(p *vedettev1.Point) rules.Point {

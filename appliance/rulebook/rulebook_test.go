@@ -267,6 +267,33 @@ func TestFramesGiveEventsByTheRulesInForce(t *testing.T) {
 	}
 }
 
+func TestARenamedRuleGoesOn(t *testing.T) {
+	b := open(t, t.TempDir())
+	z, l := b.add(t)
+	f := seen(0, 0.4)
+	if got := types(b.book.Seen(&f, nil)); got != "zone_entered" {
+		t.Fatalf("the first frame: %s", got)
+	}
+	if _, err := b.book.UpdateZone(t.Context(), &vedettev1.UpdateZoneRequest{Zone: &vedettev1.Zone{Name: z.GetName(), DisplayName: "Front"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.book.UpdateLine(t.Context(), &vedettev1.UpdateLineRequest{Line: &vedettev1.Line{Name: l.GetName(), DisplayName: "Gate"}}); err != nil {
+		t.Fatal(err)
+	}
+	if f = seen(1, 0.4); len(b.book.Seen(&f, nil)) != 0 {
+		t.Error("who stands in a zone that is renamed has entered or left it")
+	}
+	if f = seen(2, 0.6); types(b.book.Seen(&f, nil)) != "line_crossed" {
+		t.Error("a line that is renamed forgot who is on his way over it")
+	}
+	if _, err := b.book.UpdateZone(t.Context(), &vedettev1.UpdateZoneRequest{Zone: &vedettev1.Zone{Name: z.GetName(), MinScore: 0.1}}); err != nil {
+		t.Fatal(err)
+	}
+	if f = seen(3, 0.6); types(b.book.Seen(&f, nil)) != "zone_left zone_entered" {
+		t.Error("a zone that means something else went on")
+	}
+}
+
 func TestRulesOfARemovedCameraGoWithIt(t *testing.T) {
 	b := open(t, t.TempDir())
 	b.add(t)

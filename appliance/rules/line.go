@@ -2,6 +2,7 @@ package rules
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -33,6 +34,8 @@ type walker struct {
 	since     time.Time // of other
 	through   bool      // the step to other went between the ends
 
+	beyond bool // it was last seen so far beyond the line that no flicker brought it there
+
 	place   Point // the last one off the line
 	at      side  // of place
 	touched bool  // it was on the line since
@@ -49,14 +52,15 @@ func (l *lineFollower) subject() *Subject { return &l.Subject }
 func (l *lineFollower) keys() []key { return slices.SortedFunc(maps.Keys(l.walkers), compareKeys) }
 
 // lose lets a walker go. One that was on its way back to the side it came from has come back: otherwise its first
-// crossing would stay without its second.
+// crossing would stay without its second. One that was last seen well beyond the line has crossed it: whoever is fast, or
+// leaves the picture behind the line, is seen there once.
 func (l *lineFollower) lose(at time.Time, k key, reason string, out []Event) []Event {
 	w := l.walkers[k]
 	if w == nil {
 		return out
 	}
 	delete(l.walkers, k)
-	if w.other == unknown || w.other != w.home || !w.through {
+	if w.other == unknown || !w.through || (w.other != w.home && !w.beyond) {
 		return out
 	}
 	return append(out, l.crossing(at, k, w, reason))
@@ -82,6 +86,7 @@ func (l *lineFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 			w.other, w.since = s, at
 		}
 		w.place, w.at, w.touched = p, s, false
+		w.beyond = l.beyond(p, o)
 	}
 	switch {
 	case s == unknown:
@@ -93,7 +98,7 @@ func (l *lineFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 	case s == w.confirmed:
 		w.other = unknown
 		return out
-	case at.Sub(w.since) < l.Inertia:
+	case !l.settled(at.Sub(w.since)):
 		return out
 	}
 	if w.through {
@@ -139,6 +144,12 @@ func (l *Line) side(p Point) side {
 		return left
 	}
 	return unknown
+}
+
+// beyond tells whether an object is at least half its size away from the line.
+func (l *Line) beyond(p Point, o *Object) bool {
+	size := math.Abs(l.To.X-l.From.X)*(o.Y2-o.Y1) + math.Abs(l.To.Y-l.From.Y)*(o.X2-o.X1)
+	return 2*math.Abs(l.turn(p)) >= size
 }
 
 // between tells whether a step meets the line between its ends.

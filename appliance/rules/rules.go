@@ -37,7 +37,8 @@ type Subject struct {
 	Classes []string
 	// MinScore: what is seen with less is not seen.
 	MinScore float64
-	// Inertia is how long an object must be on the other side before that counts; 0: at once.
+	// Inertia is how long an object must be on the other side before that counts; 0: at once. A twentieth less will do:
+	// frames do not come to the millisecond.
 	Inertia time.Duration
 	// Schedule, nil: always.
 	Schedule *Schedule
@@ -109,10 +110,6 @@ const (
 	OffSchedule = "off_schedule"
 )
 
-// forgetAfter is how long a track that is not seen is kept, in the time of the camera's frames. Trackers give a lost
-// object up sooner.
-const forgetAfter = 10 * time.Second
-
 // follower is a rule at work.
 type follower interface {
 	subject() *Subject
@@ -135,8 +132,8 @@ func compareKeys(a, b key) int {
 	return cmp.Or(cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.local, b.local), cmp.Compare(a.class, b.class))
 }
 
-// Engine applies the rules of one camera. One goroutine may use it at a time. Its memory is bounded by the objects of
-// the last seconds.
+// Engine applies the rules of one camera. One goroutine may use it at a time. It knows a track until it is told that
+// the track is over, however long nothing is seen: frames may be held back while nothing moves.
 type Engine struct {
 	followers []follower
 	last      map[key]time.Time
@@ -192,11 +189,6 @@ func dismiss(f follower, at time.Time, reason string, out []Event) []Event {
 func (e *Engine) Observe(at time.Time, objects []Object) []Event {
 	at = e.advance(at)
 	var out []Event
-	for k, last := range e.sortedLast() {
-		if at.Sub(last) > forgetAfter {
-			out = e.forget(k, at, out)
-		}
-	}
 	for i := range objects {
 		o := &objects[i]
 		e.last[key{o.Sequence, o.Local, o.Class}] = at
@@ -270,6 +262,9 @@ func (e *Engine) sortedLast() func(yield func(key, time.Time) bool) {
 		}
 	}
 }
+
+// settled tells whether something has been so for the inertia.
+func (s *Subject) settled(d time.Duration) bool { return d >= s.Inertia-s.Inertia/20 }
 
 func (s *Subject) looksAt(o *Object) bool {
 	return o.Score >= s.MinScore && (len(s.Classes) == 0 || slices.Contains(s.Classes, o.Class))

@@ -26,6 +26,7 @@ type visitor struct {
 	dwelt    bool          // was told of this visit
 	loitered bool          // was told of this object
 	score    float64
+	seen     time.Time // the last time
 }
 
 func newZoneFollower(z *Zone) *zoneFollower {
@@ -42,7 +43,7 @@ func (z *zoneFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 		v = &visitor{}
 		z.visitors[k] = v
 	}
-	v.score = o.Score
+	v.score, v.seen = o.Score, at
 	if within(z.Polygon, z.anchor(o)) == v.inside {
 		v.other = false
 		return z.stayed(at, k, v, out)
@@ -50,7 +51,7 @@ func (z *zoneFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 	if !v.other {
 		v.other, v.since = true, at
 	}
-	if at.Sub(v.since) < z.Inertia {
+	if !z.settled(at.Sub(v.since)) {
 		return out
 	}
 	v.other = false
@@ -102,8 +103,11 @@ func (z *zoneFollower) lose(at time.Time, k key, reason string, out []Event) []E
 		return out
 	}
 	since := at
-	if v.other {
+	switch {
+	case v.other:
 		since = v.since // it was last seen outside
+	case reason == TrackEnded:
+		since = v.seen // where it went then nobody knows
 	}
 	return z.leave(at, since, k, v, reason, out)
 }
@@ -120,7 +124,7 @@ func (z *zoneFollower) settle(at time.Time, out []Event) []Event {
 	if !z.changing {
 		z.changing, z.fullSince = true, at
 	}
-	if at.Sub(z.fullSince) < z.Inertia && len(z.visitors) > 0 {
+	if !z.settled(at.Sub(z.fullSince)) && len(z.visitors) > 0 {
 		return out
 	}
 	z.full, z.changing = !z.full, false
