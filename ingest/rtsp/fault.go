@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
@@ -199,8 +201,35 @@ func redact(text string, c ingest.Camera) string {
 			continue
 		}
 		for _, form := range []string{url.UserPassword("", secret).String()[1:], url.QueryEscape(secret), url.PathEscape(secret), secret} {
-			text = strings.ReplaceAll(text, form, "***")
+			text = hide(text, form)
 		}
 	}
 	return text
 }
+
+// hide blanks a secret. One of three letters and less is blanked where it is a word: in the middle of others it tells nobody anything,
+// and every text would be riddled.
+func hide(text, secret string) string {
+	const short = 3
+	if utf8.RuneCountInString(secret) > short {
+		return strings.ReplaceAll(text, secret, "***")
+	}
+	var b strings.Builder
+	for {
+		i := strings.Index(text, secret)
+		if i < 0 {
+			return b.String() + text
+		}
+		b.WriteString(text[:i])
+		before, _ := utf8.DecodeLastRuneInString(b.String())
+		after, _ := utf8.DecodeRuneInString(text[i+len(secret):])
+		if isWord(before) || isWord(after) {
+			b.WriteString(secret)
+		} else {
+			b.WriteString("***")
+		}
+		text = text[i+len(secret):]
+	}
+}
+
+func isWord(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }

@@ -60,6 +60,26 @@ func TestWhatTheSystemSaysIsExplained(t *testing.T) {
 	}
 }
 
+func TestShortSecretsAreBlankedWhereTheyAreWords(t *testing.T) {
+	c := ingest.Camera{Username: "u", Password: "a1"}
+	for text, want := range map[string]string{
+		"401 Unauthorized by the camera's user":  "401 Unauthorized by the camera's user",
+		"rtsp://u:a1@host/x":                     "rtsp://***:***@host/x",
+		"u":                                      "***",
+		"user u, password a1. \"a1\" u":          "user ***, password ***. \"***\" ***",
+		"über u: ua1 a1u a12 ua":                 "über ***: ua1 a1u a12 ua",
+		`Digest username="u", realm="u of a1 u"`: `Digest username="***", realm="*** of *** ***"`,
+	} {
+		if got := redact(text, c); got != want {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	// Letters beside each other, and one that is no letter.
+	if got := redact("p% p% %p", ingest.Camera{Username: "x", Password: "p%"}); got != "*** *** %p" {
+		t.Errorf("%q", got)
+	}
+}
+
 func FuzzRedactedTextHoldsNoSecret(f *testing.F) {
 	f.Add("rtsp://admin:s3cret%20pw@cam/x: no", "admin", "s3cret pw")
 	f.Add("p%40ss p@ss p%40ss", "root", "p@ss")

@@ -103,7 +103,7 @@ func (s *Source) Run(ctx context.Context, sink ingest.Sink) error {
 }
 
 func (s *Source) once(ctx context.Context, sink ingest.Sink, cfg Config) error {
-	r := &session{cfg: cfg, sink: sink}
+	r := &session{cfg: cfg, sink: sink, login: login{user: cfg.Camera.Username, password: cfg.Camera.Password}}
 	err := r.run(ctx)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // asked to stop
@@ -117,6 +117,7 @@ type session struct {
 	sink   ingest.Sink
 	stage  ingest.Stage
 	client *gortsplib.Client
+	login  login
 	// clocks are the rates of the description's clocks by payload type; only the library's answers to Describe come with it.
 	clocks map[uint8]int
 	// settingUp: a SETUP has been sent.
@@ -162,6 +163,7 @@ func (s *session) run(ctx context.Context) error {
 			}
 		},
 		OnRequest: func(r *base.Request) {
+			s.login.answer(r)
 			if s.cfg.Tap.Active() {
 				s.show(packetdump.Request, r)
 			}
@@ -170,6 +172,7 @@ func (s *session) run(ctx context.Context) error {
 			if s.cfg.Tap.Active() {
 				s.show(packetdump.Answer, r)
 			}
+			s.login.question(r)
 			if len(r.Body) > 0 {
 				s.clocks = clocks(r.Body)
 				r.Body = mend(r.Body)
@@ -227,6 +230,9 @@ var errInTheClear = errors.New("the camera offers no SRTP, without which UDP wou
 func (s *session) play(u *base.URL) error {
 	s.stage = ingest.StageDial
 	desc, _, err := s.client.Describe(u)
+	if s.login.again(err) {
+		desc, _, err = s.client.Describe(u)
+	}
 	if err != nil {
 		return err
 	}
@@ -245,7 +251,11 @@ func (s *session) play(u *base.URL) error {
 		return &ingest.Error{Reason: ingest.ReasonTransportRefused, Err: errInTheClear}
 	}
 	s.settingUp.Store(true)
-	if _, err := s.client.Setup(desc.BaseURL, t.media, 0, 0); err != nil {
+	_, err = s.client.Setup(desc.BaseURL, t.media, 0, 0)
+	if s.login.again(err) {
+		_, err = s.client.Setup(desc.BaseURL, t.media, 0, 0)
+	}
+	if err != nil {
 		return err
 	}
 	t.stream.Transport = transportOf(s.client)
@@ -263,7 +273,11 @@ func (s *session) play(u *base.URL) error {
 			s.locked(func() { t.report(sr) })
 		}
 	})
-	if _, err := s.client.Play(nil); err != nil {
+	_, err = s.client.Play(nil)
+	if s.login.again(err) {
+		_, err = s.client.Play(nil)
+	}
+	if err != nil {
 		return err
 	}
 	s.sink.Reached(ingest.StageSetup)

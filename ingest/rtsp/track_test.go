@@ -9,6 +9,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 	"github.com/bluenviron/gortsplib/v5/pkg/sdpunmarshaler"
 	"github.com/pion/rtp"
 
@@ -196,6 +197,32 @@ func FuzzSDP(f *testing.F) {
 		}
 		if track.format.ClockRate() < 0 || track.depacketise == nil {
 			t.Fatalf("a track that cannot be read: %+v", track)
+		}
+	})
+}
+
+// FuzzLogin answers challenges: what is left of them is what the library reads, and the answer fits the challenge.
+func FuzzLogin(f *testing.F) {
+	f.Add(`Digest realm="a", nonce="b", qop="auth", opaque="c"`, `Basic realm="x"`)
+	f.Add(`Digest realm="a \"b", nonce="b", Basic realm="x"`, `basic `)
+	f.Fuzz(func(t *testing.T, one, two string) {
+		l := &login{user: "u", password: "p"}
+		r := &base.Response{StatusCode: base.StatusUnauthorized, Header: base.Header{"WWW-Authenticate": {one, two}}}
+		l.question(r)
+		left := r.Header["WWW-Authenticate"]
+		if len(left) == 1 {
+			if err := new(headers.Authenticate).Unmarshal(left); err != nil {
+				t.Fatalf("%q: %v", left, err)
+			}
+		}
+		u, err := base.ParseURL("rtsp://host/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &base.Request{Method: base.Describe, URL: u, Header: base.Header{}}
+		l.answer(q)
+		if got, asked := len(q.Header["Authorization"]), l.asked != nil; (got == 1) != asked || asked && len(left) != 1 {
+			t.Fatalf("%d answers to %+v", got, l.asked)
 		}
 	})
 }

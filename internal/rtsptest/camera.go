@@ -50,6 +50,8 @@ type Config struct {
 	// Request, when set, may answer a request in place of the camera (nil: the camera answers). It may block,
 	// until done is closed.
 	Request func(method base.Method, done <-chan struct{}) *base.Response
+	// Ask, when set, may answer DESCRIBE, SETUP and PLAY in place of the camera by what stands in them (nil: the camera answers).
+	Ask func(*base.Request) *base.Response
 	// NTP shifts the camera's clock in its sender reports; nil: the box's clock.
 	NTP func(time.Time) time.Time
 	// Conn, when set, stands between the camera and each client's connection, Datagrams between it and its UDP ports.
@@ -390,10 +392,13 @@ func (h *handler) OnRequest(conn *gortsplib.ServerConn, r *base.Request) {
 	}
 }
 
-func (h *handler) intercept(m base.Method) *base.Response {
+func (h *handler) intercept(m base.Method, r *base.Request) *base.Response {
 	h.mu.Lock()
 	h.requests[m]++
 	h.mu.Unlock()
+	if h.cfg.Ask != nil {
+		return h.cfg.Ask(r)
+	}
 	if h.cfg.Request == nil {
 		return nil
 	}
@@ -422,7 +427,7 @@ func (h *handler) OnSessionClose(ctx *gortsplib.ServerHandlerOnSessionCloseCtx) 
 
 // OnDescribe answers DESCRIBE.
 func (h *handler) OnDescribe(ctx *gortsplib.ServerHandlerOnDescribeCtx) (*base.Response, *gortsplib.ServerStream, error) {
-	if r := h.intercept(base.Describe); r != nil {
+	if r := h.intercept(base.Describe, ctx.Request); r != nil {
 		return r, nil, nil
 	}
 	if !h.allowed(ctx.Conn, ctx.Request) {
@@ -436,7 +441,7 @@ func (h *handler) OnDescribe(ctx *gortsplib.ServerHandlerOnDescribeCtx) (*base.R
 
 // OnSetup answers SETUP.
 func (h *handler) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response, *gortsplib.ServerStream, error) {
-	if r := h.intercept(base.Setup); r != nil {
+	if r := h.intercept(base.Setup, ctx.Request); r != nil {
 		return r, nil, nil
 	}
 	if !h.allowed(ctx.Conn, ctx.Request) {
@@ -449,8 +454,8 @@ func (h *handler) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Respons
 }
 
 // OnPlay answers PLAY.
-func (h *handler) OnPlay(*gortsplib.ServerHandlerOnPlayCtx) (*base.Response, error) {
-	if r := h.intercept(base.Play); r != nil {
+func (h *handler) OnPlay(ctx *gortsplib.ServerHandlerOnPlayCtx) (*base.Response, error) {
+	if r := h.intercept(base.Play, ctx.Request); r != nil {
 		return r, nil
 	}
 	return &base.Response{StatusCode: base.StatusOK}, nil
