@@ -99,6 +99,40 @@ func TestMotionOpensAtOnceAndHolds(t *testing.T) {
 	}
 }
 
+func TestWhatHappensBehindAMaskIsNoChangeOfLight(t *testing.T) {
+	// A mask over more than half of the picture, behind which everything flickers.
+	ignored := make([]bool, motion.Cells)
+	for i := range ignored {
+		ignored[i] = i%motion.Width < motion.Width*2/3
+	}
+	rng, at := rand.New(rand.NewPCG(1, 2)), time.Unix(1000, 0)
+	s := &scene{rng: rng, noise: 2}
+	g := motion.New(ingest.Gate{}, ignored)
+	look := func(seconds int) (open int) {
+		for range seconds * 5 {
+			luma, flicker := s.draw(), byte(rng.IntN(80))
+			for i := range luma {
+				if ignored[i] {
+					luma[i] += flicker
+				}
+			}
+			if g.Look(luma, at) == motion.Open {
+				open++
+			}
+			at = at.Add(200 * time.Millisecond)
+		}
+		return open
+	}
+	look(20)
+	if open := look(60); open > 0 {
+		t.Errorf("%d of 300 pass while nothing moves that may be seen", open)
+	}
+	s.box = [4]int{50, 10, 58, 20}
+	if open := look(2); open != 10 {
+		t.Errorf("%d of 10 pass when something moves beside the mask", open)
+	}
+}
+
 func TestWhatStaysBecomesBackground(t *testing.T) {
 	s, at := &scene{rng: rand.New(rand.NewPCG(1, 2)), noise: 2}, time.Unix(1000, 0)
 	g := motion.New(ingest.Gate{}, nil)
