@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,14 +49,16 @@ func (in *instance) answer(ctx context.Context, j *backend.Job) {
 func (in *instance) deliver(ctx context.Context, j *backend.Job) (*server, error) {
 	req := in.request(j)
 	wait := in.wait
+	var tried []*server
 	for try := 0; ; try++ {
-		s, pinned := in.pick(j, time.Now())
+		s, pinned := in.pick(j, time.Now(), tried)
 		started, err := in.ask(ctx, s, j, req)
 		took := started || reached(err)
 		s.heard(time.Now(), took)
 		if err == nil || took || pinned || try >= in.retries {
 			return s, err
 		}
+		tried = append(tried, s)
 		select {
 		case <-ctx.Done():
 			return s, err
@@ -64,9 +68,10 @@ func (in *instance) deliver(ctx context.Context, j *backend.Job) (*server, error
 	}
 }
 
-// pick chooses the server: a sequence's own, else the next in turn that is not
-// resting. Pinned says that no other will do.
-func (in *instance) pick(j *backend.Job, now time.Time) (s *server, pinned bool) {
+// pick chooses the server: a sequence's own, else the next in turn that the request has not been to and that is not
+// resting. One that rests and was not tried comes before one that was: a check may be wrong, or old. Pinned says that no
+// other will do.
+func (in *instance) pick(j *backend.Job, now time.Time, tried []*server) (s *server, pinned bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if j.Sequence != 0 && !j.Start {
@@ -74,16 +79,21 @@ func (in *instance) pick(j *backend.Job, now time.Time) (s *server, pinned bool)
 			return s, true
 		}
 	}
-	s = in.servers[in.next%len(in.servers)]
-	for i := range in.servers {
-		c := in.servers[(in.next+i)%len(in.servers)]
-		if !c.resting(now) {
-			s = c
-			in.next += i
-			break
+	best, least := in.next, math.MaxInt
+	for at := in.next; at < in.next+len(in.servers) && least > 0; at++ {
+		c, against := in.servers[at%len(in.servers)], 0
+		if c.resting(now) {
+			against++
+		}
+		if slices.Contains(tried, c) {
+			against += 2
+		}
+		if against < least {
+			best, least = at, against
 		}
 	}
-	in.next++
+	s = in.servers[best%len(in.servers)]
+	in.next = best + 1
 	if j.Sequence != 0 {
 		in.homes[j.Sequence] = s
 	}
