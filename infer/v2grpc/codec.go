@@ -50,6 +50,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 // take keeps the message. One that came in several pieces is put together in the server's memory, with its
 // first tensor aligned so that models can read it where it is.
 func (c *call) take(data mem.BufferSlice) []byte {
+	c.pending.bytes = data.Len()
 	if len(data) == 1 {
 		data[0].Ref()
 		c.message = data[0]

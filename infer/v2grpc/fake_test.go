@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"testing"
+	"time"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
@@ -69,6 +71,22 @@ func (m *models) respond(req *infer.Request) *infer.Response {
 		copy(r.Add(t.Name, t.DataType, t.Shape, len(t.Data)), t.Data)
 	}
 	return r
+}
+
+func (m *models) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.seen)
+}
+
+// waitFor returns when so many requests have come.
+func (m *models) waitFor(t *testing.T, n int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); m.count() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d requests came", m.count(), n)
+		}
+	}
 }
 
 func (m *models) last() *infer.Request {

@@ -38,7 +38,7 @@ type stream struct {
 	strict  bool            // the first error ends the stream with its status
 	cancel  context.CancelCauseFunc
 	changed chan struct{} // one slot: the writer looks at everything when woken
-	room    chan struct{} // one slot: a request has ended, of as many as there may be
+	room    chan struct{} // one slot: a request has ended, or its answer is written
 
 	mu       sync.Mutex
 	ordered  []*pending // requests of ordinary models, as they came
@@ -46,6 +46,7 @@ type stream struct {
 	spare    []outgoing // memory for ready
 	sending  bool       // somebody writes what is ready
 	under    int        // requests without a final reply
+	asked    int        // bytes of the requests whose answers are not written
 	full     bool       // the reader waits for room
 	bytes    int        // of the responses in ready and held
 	held     int        // responses in ready and behind others
@@ -68,6 +69,7 @@ type pending struct {
 	call      *call
 	reply     func(infer.Reply) // take
 	decoupled bool
+	bytes     int           // of the request
 	replies   []infer.Reply // of an ordinary model that must wait for earlier requests
 	done      bool
 }
@@ -136,13 +138,14 @@ func (st *stream) submit(c *call) bool {
 		}
 	}
 	st.mu.Lock()
-	if !st.waitLocked() || st.closed {
+	if !st.waitLocked(p.bytes) || st.closed {
 		st.mu.Unlock()
 		c.free()
 		st.finish(nil)
 		return false
 	}
 	st.under++
+	st.asked += p.bytes
 	decoupled := p.decoupled
 	if !decoupled {
 		st.ordered = append(st.ordered, p)
@@ -162,9 +165,10 @@ func (st *stream) submit(c *call) bool {
 	return true
 }
 
-// waitLocked returns when one more request may be under way; false when the stream has failed.
-func (st *stream) waitLocked() bool {
-	for st.under >= st.server.cfg.MaxStreamRequests && st.err == nil {
+// waitLocked returns when one more request of that size may be under way; false when the stream has failed.
+func (st *stream) waitLocked(size int) bool {
+	cfg := &st.server.cfg
+	for st.err == nil && (st.under >= cfg.MaxStreamRequests || st.asked > 0 && st.asked+size > cfg.MaxStreamBytes) {
 		st.full = true
 		st.mu.Unlock()
 		select {
@@ -362,14 +366,22 @@ func (st *stream) sendLocked() {
 		st.held--
 		st.bytes -= replyBytes(o.reply)
 		failed := st.err != nil
+		asked := 0
+		if o.reply.Final {
+			asked = o.call.pending.bytes
+		}
 		st.mu.Unlock()
 		msg, err := o.encode(failed, st.strict)
 		if err == nil && msg != nil {
 			err = st.grpc.SendMsg(msg)
 		}
 		st.mu.Lock()
+		st.asked -= asked
 		if err != nil {
 			st.failLocked(err)
+		}
+		if st.full {
+			signal(st.room)
 		}
 	}
 	st.spare = batch

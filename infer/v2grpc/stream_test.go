@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/vedette/vedette/api/inference"
+	"github.com/vedette/vedette/infer/v2grpc"
 )
 
 type bidi = grpc.BidiStreamingClient[inference.ModelInferRequest, inference.ModelStreamInferResponse]
@@ -196,6 +197,49 @@ func TestP12AClientMayReadWhenItHasSentEverything(t *testing.T) {
 		if got := recv(t, stream).GetInferResponse().GetId(); got != fmt.Sprint(i) {
 			t.Fatalf("response %d is %s", i, got)
 		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
+func TestP12LargeRequestsAreBoundedNotLost(t *testing.T) {
+	s := serve(t, func(cfg *v2grpc.Config) { cfg.MaxStreamBytes = 1 << 20 })
+	stream := open(t, s)
+	const n = 8
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint(i)
+		s.models.held[ids[i]] = make(chan struct{})
+	}
+	sent := make(chan error, 1)
+	go func() {
+		for _, id := range ids {
+			r := named("hold", id)
+			r.Inputs[0].Shape, r.RawInputContents = []int64{1, 100 << 10}, [][]byte{make([]byte, 400<<10)}
+			if id == ids[n-1] { // larger than all that may wait
+				r.Inputs[0].Shape, r.RawInputContents = []int64{1, 600 << 10}, [][]byte{make([]byte, 2400<<10)}
+			}
+			if err := stream.Send(r); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- stream.CloseSend()
+	}()
+	for i, id := range ids {
+		s.models.waitFor(t, i+1)
+		close(s.models.held[id])
+		if got := recv(t, stream).GetInferResponse().GetId(); got != id {
+			t.Fatalf("response %d is %s", i, got)
+		}
+		// 400 KiB each: two fit, and a third only when the first was answered. The one that is read waits outside.
+		if most, seen := min(i+3, n), s.models.count(); seen > most {
+			t.Errorf("after %d answers the server took %d requests", i+1, seen)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
 	}
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Error(err)

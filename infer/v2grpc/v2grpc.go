@@ -65,8 +65,10 @@ type Config struct {
 	ForwardHeaders *regexp.Regexp
 	// Compress asks for gzip on responses of inference whatever the client sent.
 	Compress bool
-	// MaxStreamRequests bounds the requests under way on one stream; the next one is not read before. 0: 1024.
-	MaxStreamRequests int
+	// MaxStreamRequests and MaxStreamBytes bound the requests of one stream that have no answer yet, in number and in
+	// bytes: the next one waits in the connection, as its client does, until another has its answer written. One request
+	// alone may be larger. 0: 1024 and 512 MiB.
+	MaxStreamRequests, MaxStreamBytes int
 	// StopTimeout is what calls under way get to end after Run was told to stop. 0: 10 s.
 	StopTimeout time.Duration
 	// Logger gets what is nobody else's to report; nil discards.
@@ -117,6 +119,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.MaxStreamRequests <= 0 {
 		cfg.MaxStreamRequests = 1024
+	}
+	if cfg.MaxStreamBytes <= 0 {
+		cfg.MaxStreamBytes = 512 << 20
 	}
 	if cfg.StopTimeout <= 0 {
 		cfg.StopTimeout = 10 * time.Second
