@@ -309,7 +309,7 @@ func (s *session) deliver(au ingest.AccessUnit) {
 	}
 	s.c.meter.add(au.Received.Mono, len(au.Data), au.Keyframe)
 	s.c.mu.Unlock()
-	coded := Coded{Epoch: u.Epoch, Number: number, Unit: au, Capture: u.Stamp.Capture, Stream: stream, Masked: masked}
+	coded := Coded{Epoch: u.Epoch, Number: number, Unit: u.AccessUnit, Capture: u.Stamp.Capture, Stream: stream, Masked: masked}
 	coded.Unit.Ticks -= u.Epoch.Origin
 	if begun { // what comes before refers to what this session never sent
 		s.c.units.add(coded)
@@ -354,7 +354,7 @@ func (s *session) stampLocked(au ingest.AccessUnit) decode.Unit {
 			s.clock, s.reason = s.clock.Next(), ingest.EpochClockAnchored
 			t = s.clock.Unit(au.Ticks, au.Received)
 		}
-		stamp = decode.Stamp{Capture: t.Capture, Quality: t.Quality}
+		stamp, au.Ticks = decode.Stamp{Capture: t.Capture, Quality: t.Quality}, t.Ticks
 	}
 	if s.reason != 0 {
 		s.epoch, s.reason, s.number = s.c.cfg.Mint.New(s.reason, au.Ticks), 0, 0

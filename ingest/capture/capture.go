@@ -63,6 +63,8 @@ type Clock struct {
 type Stamp struct {
 	Capture time.Time
 	Quality ingest.TimeQuality
+	// Ticks is media time that passes as time does; the unit's own unless that counts wrong.
+	Ticks ingest.Ticks
 	// Jumped: media time and arrival have come apart; a new stream epoch is due, with the clock that Next
 	// returns. The other fields say nothing.
 	Jumped bool
@@ -94,7 +96,7 @@ func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
 	}
 	received := at.Mono + c.wallMinusMono
 	if c.pace.lost {
-		return Stamp{Capture: time.Unix(0, int64(received)), Quality: ingest.TimeEstimated}
+		return Stamp{Capture: wallOf(received, at.Wall), Quality: ingest.TimeEstimated, Ticks: ingest.TicksOf(at.Mono)}
 	}
 	media := c.pace.time(ticks.Duration())
 	delay := at.Mono - media
@@ -125,11 +127,18 @@ func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
 		got = received
 		c.applied = min(c.applied, target)
 	}
-	// The two clocks cannot be read at once; a few nanoseconds must not look like the future.
-	if wall := wallNS(at.Wall); got > wall && got-wall < time.Millisecond {
+	if c.pace.used() {
+		ticks = ingest.TicksOf(media)
+	}
+	return Stamp{Capture: wallOf(got, at.Wall), Quality: quality, Ticks: ticks}
+}
+
+// wallOf makes a capture time. The two clocks cannot be read at once; a few nanoseconds must not look like the future.
+func wallOf(got time.Duration, now time.Time) time.Time {
+	if wall := wallNS(now); got > wall && got-wall < time.Millisecond {
 		got = wall
 	}
-	return Stamp{Capture: time.Unix(0, int64(got)), Quality: quality}
+	return time.Unix(0, int64(got))
 }
 
 // Report takes a sender report.

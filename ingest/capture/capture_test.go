@@ -213,6 +213,7 @@ func (c camera) run(t *testing.T) {
 	late := jitter(5*time.Millisecond, 50*time.Millisecond)
 	var clock capture.Clock
 	var before time.Time
+	var played ingest.Ticks
 	var received, worst time.Duration
 	epochs, uneven, n := 1, 0.0, 0
 	step := time.Second / time.Duration(c.rate)
@@ -233,10 +234,10 @@ func (c camera) run(t *testing.T) {
 		if at > c.long-time.Minute {
 			worst = max(worst, s.Capture.Sub(base.Add(at)).Abs())
 			if !before.IsZero() {
-				uneven = max(uneven, float64((s.Capture.Sub(before)-step).Abs())/float64(step))
+				uneven = max(uneven, float64((s.Capture.Sub(before)-step).Abs())/float64(step), float64(((s.Ticks-played).Duration()-step).Abs())/float64(step))
 			}
 		}
-		before = s.Capture
+		before, played = s.Capture, s.Ticks
 	}
 	t.Logf("%d epochs, off by up to %v, steps by up to %.0f %%", epochs, worst, uneven*100)
 	if epochs > c.epochs || worst > c.off || !c.arrival && uneven > c.rhythm {

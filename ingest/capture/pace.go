@@ -47,10 +47,13 @@ type pace struct {
 // witness is the quickest unit of its window.
 type witness struct{ began, media, mono time.Duration }
 
+// used reports whether media time is not its own measure.
+func (p *pace) used() bool { return p.extra != 0 || p.at != p.since }
+
 // time makes real time of media time.
 func (p *pace) time(media time.Duration) time.Duration {
-	if p.extra == 0 {
-		return media + p.at - p.since
+	if !p.used() {
+		return media
 	}
 	d := media - p.since
 	return p.at + d + time.Duration(float64(d)*p.extra)

@@ -2,10 +2,19 @@ package rtsp_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"math/big"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
@@ -116,23 +125,52 @@ func TestVideoIsReadWhateverADescriptionSaysBesides(t *testing.T) {
 		"no clock":                          head + strings.Replace(video, "/90000", "", 1),
 		"parameter sets that are none":      head + video + "a=fmtp:96 packetization-mode=1;sprop-parameter-sets=AAA,!!\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			var cam *rtsptest.Camera
-			cam = rtsptest.Start(t, rtsptest.Config{Clip: clip, Request: func(method base.Method, _ <-chan struct{}) *base.Response {
-				if method != base.Describe {
-					return nil
+		for _, over := range []string{"TCP", "UDP", "TLS"} {
+			t.Run(name+" over "+over, func(t *testing.T) {
+				c := ingest.Camera{Name: "door"}
+				cfg := rtsptest.Config{Clip: clip, UDP: over == "UDP"}
+				switch over {
+				case "UDP":
+					c.Transport = ingest.TransportUDP
+				case "TLS":
+					cert := certificate(t)
+					sum := sha256.Sum256(cert.Certificate[0])
+					cfg.TLS, c.CertificateSHA256 = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, hex.EncodeToString(sum[:])
 				}
-				return &base.Response{StatusCode: base.StatusOK, Body: []byte(sdp), Header: base.Header{
-					"Content-Base": base.HeaderValue{cam.Address() + "/"}, "Content-Type": base.HeaderValue{"application/sdp"},
-				}}
-			}})
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, &viewer{end: cancel}); err != nil {
-				t.Error(err)
-			}
-		})
+				var cam *rtsptest.Camera
+				cfg.Request = func(method base.Method, _ <-chan struct{}) *base.Response {
+					if method != base.Describe {
+						return nil
+					}
+					return &base.Response{StatusCode: base.StatusOK, Body: []byte(sdp), Header: base.Header{
+						"Content-Base": base.HeaderValue{cam.Address() + "/"}, "Content-Type": base.HeaderValue{"application/sdp"},
+					}}
+				}
+				cam = rtsptest.Start(t, cfg)
+				c.Address = cam.Address()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if err := rtsp.New(rtsp.Config{Camera: c}).Run(ctx, &viewer{end: cancel}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
+}
+
+// certificate makes one that signs itself.
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // keeper keeps a few units and ends its session.

@@ -104,6 +104,9 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 	switch f := plain(f).(type) {
 	case *format.H264:
 		t.end = []byte{9, 0xF0}
+		// Mode 1 includes mode 0, which is also meant where nothing is said, and which the library refuses over UDP: its
+		// packets may be too large. Whether they are is seen when they come (maxOversize).
+		f.PacketizationMode = max(f.PacketizationMode, 1)
 		d, err := f.CreateDecoder()
 		if err != nil {
 			return nil, wrap(err)

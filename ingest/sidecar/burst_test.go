@@ -52,3 +52,22 @@ func TestPicturesOfABurstAreTakenWhenTheyWere(t *testing.T) {
 		}
 	}
 }
+
+func TestPicturesWhoseTimeStandsStillAreTakenWhenTheyCome(t *testing.T) {
+	cam := rtsptest.Start(t, rtsptest.Config{
+		Clip: rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 48, Frames: 50, GOP: 10}), NoReports: true,
+		Packet: func(p *rtp.Packet) []*rtp.Packet { p.Timestamp = 12345; return []*rtp.Packet{p} },
+	})
+	r := start(t, sidecar.Config{LeaseTime: time.Minute})
+	r.client.WatchAccessUnits(&ingestv1.WatchAccessUnits{Camera: "door"})
+	r.set(&ingestv1.Camera{Name: "door", Address: cam.Address()})
+	first := next(t, r.units, "access unit", nil)
+	last := next(t, r.units, "access unit of the epoch in which arrival counts", func(u *ingestv1.AccessUnit) bool { return u.GetStreamEpoch() != first.GetStreamEpoch() })
+	for range 25 {
+		u := next(t, r.units, "access unit", nil)
+		if u.GetStreamEpoch() != last.GetStreamEpoch() || u.GetCaptureTimeNs() > u.GetReceiveTimeNs() || u.GetReceiveTimeNs()-u.GetCaptureTimeNs() > 1e6 || u.GetCaptureTimeNs() <= last.GetCaptureTimeNs() || u.GetRtpTicks() <= last.GetRtpTicks() {
+			t.Fatalf("after %v came %v", last, u)
+		}
+		last = u
+	}
+}
