@@ -69,6 +69,9 @@ func verb(s ingest.Stage) string {
 
 func describe(err error) string {
 	if e, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok {
+		if e.Code >= base.StatusMovedPermanently && e.Code <= base.StatusUseProxy {
+			return fmt.Sprintf("the camera answered %d %s, without saying where, or more than %d times: use the address its stream has in the end", e.Code, e.Message, maxRedirects)
+		}
 		return fmt.Sprintf("the camera answered %d %s", e.Code, e.Message)
 	}
 	if errors.Is(err, syscall.EADDRINUSE) { // of multicast the camera chooses the port

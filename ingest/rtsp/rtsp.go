@@ -118,6 +118,8 @@ type session struct {
 	stage  ingest.Stage
 	client *gortsplib.Client
 	login  login
+	// redirects so far; only the library's answers to Describe count them.
+	redirects int
 	// clocks are the rates of the description's clocks by payload type; only the library's answers to Describe come with it.
 	clocks map[uint8]int
 	// settingUp: a SETUP has been sent.
@@ -173,6 +175,12 @@ func (s *session) run(ctx context.Context) error {
 				s.show(packetdump.Answer, r)
 			}
 			s.login.question(r)
+			if len(r.Header["Location"]) > 0 && r.StatusCode >= base.StatusMovedPermanently && r.StatusCode <= base.StatusUseProxy {
+				// The library follows without end.
+				if s.redirects++; s.redirects > maxRedirects {
+					delete(r.Header, "Location")
+				}
+			}
 			if len(r.Body) > 0 {
 				s.clocks = clocks(r.Body)
 				r.Body = mend(r.Body)
@@ -218,6 +226,9 @@ func (s *session) run(ctx context.Context) error {
 	}
 	return err
 }
+
+// maxRedirects are followed to where the stream is.
+const maxRedirects = 5
 
 // A keyframe or two of packets that no datagram carries whole; the pictures in between are of no use without them.
 const maxOversize = 20

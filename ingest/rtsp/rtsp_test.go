@@ -227,3 +227,23 @@ func TestPayloadTypesAndClocksAreThoseOfTheDescription(t *testing.T) {
 		})
 	}
 }
+
+func TestRedirectsAreFollowedButNotForEver(t *testing.T) {
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, GOP: 5})
+	for _, c := range []struct{ times, asked int }{{0, 1}, {5, 6}, {6, 6}, {1 << 30, 6}} {
+		var cam *rtsptest.Camera
+		var asked atomic.Int64
+		cam = rtsptest.Start(t, rtsptest.Config{Clip: clip, Ask: func(r *base.Request) *base.Response {
+			if r.Method != base.Describe || asked.Add(1) > int64(c.times) {
+				return nil
+			}
+			return &base.Response{StatusCode: base.StatusFound, Header: base.Header{"Location": {cam.Address()}}}
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, &viewer{end: cancel})
+		cancel()
+		if failed := err != nil; failed != (c.times > 5) || int(asked.Load()) != c.asked {
+			t.Errorf("redirected %d times: asked %d times, %v", c.times, asked.Load(), err)
+		}
+	}
+}
