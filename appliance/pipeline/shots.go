@@ -34,6 +34,7 @@ type shots struct {
 	frames int // frames among the queue, each with a lease
 	tracks map[store.TrackID]*shot
 	last   snapshot
+	shown  map[store.TrackID]snapshot // the newest of a track that was in an event
 	closed bool
 }
 
@@ -49,11 +50,18 @@ type shot struct {
 	written time.Time
 }
 
-// snapshot is the picture of the newest event.
+// snapshot is a picture of a whole frame in which something happened.
 type snapshot struct {
-	at   time.Time // capture time
-	file string
-	ok   chan bool // receives, and keeps, whether the file is there
+	at     time.Time // capture time
+	file   string
+	ok     chan bool       // receives, and keeps, whether the file is there
+	tracks []store.TrackID // that are in it
+}
+
+// pictured are events that a snapshot shows.
+type pictured struct {
+	snapshot
+	events []*store.Event
 }
 
 const (
@@ -68,7 +76,7 @@ const (
 	shotWidth     = 640 // pixels at most
 	shotMargin    = 0.15
 	snapshotWidth = 1280
-	// Events that are so close share a snapshot.
+	// Events that are so close share a snapshot that shows them all.
 	snapshotInterval = 500 * time.Millisecond
 	shotTimeout      = 2 * time.Second // as long as a lease
 	commitTimeout    = 30 * time.Second
@@ -79,6 +87,7 @@ const (
 func newShots(p *Pipeline, camera string, logger *slog.Logger) *shots {
 	return &shots{
 		p: p, camera: camera, logger: logger, wake: make(chan struct{}, 1), done: make(chan struct{}), tracks: map[store.TrackID]*shot{},
+		shown: map[store.TrackID]snapshot{},
 	}
 }
 
@@ -209,19 +218,20 @@ func (s *shots) look(ctx context.Context, n ingestclient.Frame, f *store.Frame, 
 	if wanted {
 		picks = s.candidates(f, n.GetWidth(), n.GetHeight(), starts)
 	}
-	snap, take := snapshot{}, false
+	var shown []pictured
+	var snap *snapshot // to be taken
 	if wanted && len(events) > 0 {
-		snap, take = s.snapshotOf(f, len(picks) > 0)
+		shown, snap = s.snapshots(f, starts, events, len(picks) > 0)
 	}
-	if len(picks) == 0 && !take {
+	if len(picks) == 0 && snap == nil {
 		n.Release()
 	} else {
 		s.mu.Lock()
 		s.frames++
 		s.mu.Unlock()
 		s.enqueue(func(ctx context.Context) {
-			if take {
-				s.takeSnapshot(ctx, n, snap)
+			if snap != nil {
+				s.takeSnapshot(ctx, n, *snap)
 			}
 			for _, p := range picks {
 				s.take(ctx, n, p)
@@ -232,28 +242,68 @@ func (s *shots) look(ctx context.Context, n ingestclient.Frame, f *store.Frame, 
 			s.mu.Unlock()
 		})
 	}
-	if snap.file != "" {
-		s.events.Go(func() { s.attach(context.WithoutCancel(ctx), snap, events, committed) })
+	for _, p := range shown {
+		s.events.Go(func() { s.attach(context.WithoutCancel(ctx), p, committed) })
 	}
 }
 
-// snapshotOf returns the snapshot for events of a frame, and whether it has to be taken.
-func (s *shots) snapshotOf(f *store.Frame, leased bool) (snapshot, bool) {
+// snapshots pairs the events of a frame with pictures that show what they tell of, and returns the one that has to be taken
+// for it; nil: none.
+func (s *shots) snapshots(f *store.Frame, tracks map[int64]*following, events []store.Event, leased bool) (shown []pictured, take *snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.last
-	sameDay := s.p.cfg.Store.MediaDir(old.at) == s.p.cfg.Store.MediaDir(f.CaptureTime)
-	full := s.frames >= maxShotFrames && !leased
-	if old.file != "" && sameDay && (f.CaptureTime.Sub(old.at).Abs() < snapshotInterval || full) {
-		return old, false
+	last := s.last.file
+	for i := range events {
+		e := &events[i]
+		snap := s.snapshotLocked(f, e.Track, leased)
+		if snap.file == "" {
+			continue
+		}
+		if e.Track.Local != 0 {
+			s.shown[e.Track] = snap
+		}
+		at := slices.IndexFunc(shown, func(p pictured) bool { return p.file == snap.file })
+		if at < 0 {
+			at, shown = len(shown), append(shown, pictured{snapshot: snap})
+		}
+		shown[at].events = append(shown[at].events, e)
 	}
-	if full {
-		return snapshot{}, false
+	for id := range s.shown { // an event of a track that has ended was the last
+		if id.Sequence != f.Sequence || tracks[id.Local] == nil {
+			delete(s.shown, id)
+		}
+	}
+	if fresh := s.last; fresh.file != last {
+		take = &fresh
+	}
+	return shown, take
+}
+
+// snapshotLocked is the picture for an event of a frame about a track, or about none. The frame's own, or one just before, if
+// the track is in it, otherwise the last that showed the track: who is gone is not in the frame by which that is known.
+func (s *shots) snapshotLocked(f *store.Frame, track store.TrackID, leased bool) snapshot {
+	sameDay := func(old *snapshot) bool {
+		return s.p.cfg.Store.MediaDir(old.at) == s.p.cfg.Store.MediaDir(f.CaptureTime)
+	}
+	is := func(o store.Object) bool { return o.Local == track.Local }
+	here := track.Local == 0 || (track.Sequence == f.Sequence && slices.ContainsFunc(f.Objects, is))
+	old := &s.last
+	if here && old.file != "" && sameDay(old) && f.CaptureTime.Sub(old.at).Abs() < snapshotInterval && (track.Local == 0 || slices.Contains(old.tracks, track)) {
+		return *old
+	}
+	if !here || (s.frames > maxShotFrames && !leased) { // an event may have one frame more
+		if before, ok := s.shown[track]; ok && sameDay(&before) {
+			return before
+		}
+		return snapshot{}
 	}
 	s.last = snapshot{
 		at: f.CaptureTime, file: fmt.Sprintf("%s/event-%d-%d.jpg", s.camera, f.Sequence, f.CaptureTime.UnixMilli()), ok: make(chan bool, 1),
 	}
-	return s.last, true
+	for i := range f.Objects {
+		s.last.tracks = append(s.last.tracks, store.TrackID{Sequence: f.Sequence, Local: f.Objects[i].Local})
+	}
+	return s.last
 }
 
 func (s *shots) takeSnapshot(ctx context.Context, n ingestclient.Frame, snap snapshot) {
@@ -268,21 +318,20 @@ func (s *shots) takeSnapshot(ctx context.Context, n ingestclient.Frame, snap sna
 }
 
 // attach names a snapshot in the rows of its events, when both are on disk.
-func (s *shots) attach(ctx context.Context, snap snapshot, events []store.Event, committed <-chan struct{}) {
-	there := <-snap.ok
-	snap.ok <- there // for the next who shares it
+func (s *shots) attach(ctx context.Context, p pictured, committed <-chan struct{}) {
+	there := <-p.ok
+	p.ok <- there // for the next who shares it
 	if !there {
 		return
 	}
 	<-committed
 	var b store.Batch
-	for i := range events {
-		e := &events[i]
+	for _, e := range p.events {
 		if e.Seq == 0 { // it could not be kept
 			continue
 		}
 		b.Media = append(b.Media, store.Media{
-			Event: e.Seq, Camera: e.Camera, Time: e.Time, Kind: store.Snapshot, File: snap.file, Start: snap.at, End: snap.at,
+			Event: e.Seq, Camera: e.Camera, Time: e.Time, Kind: store.Snapshot, File: p.file, Start: p.at, End: p.at,
 		})
 	}
 	s.append(ctx, b)

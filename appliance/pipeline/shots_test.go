@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
 	"github.com/vedette/vedette/appliance/pipeline"
@@ -127,6 +130,63 @@ func TestAnEventHasThePictureItWasFoundIn(t *testing.T) {
 		if data := string(b.media(m.Time, m.File)); !strings.HasPrefix(data, "lease 1 ") {
 			t.Errorf("its picture is %q", data)
 		}
+	}
+	b.stop()
+}
+
+// everyTrack is a rule that tells of every track at every frame, whether it is there or not.
+type everyTrack struct{ known []store.TrackID }
+
+func (r *everyTrack) Seen(f *store.Frame, _ []store.Track) (events []store.Event) {
+	for _, o := range f.Objects {
+		if id := (store.TrackID{Sequence: f.Sequence, Local: o.Local}); !slices.Contains(r.known, id) {
+			r.known = append(r.known, id)
+		}
+	}
+	for _, id := range r.known {
+		events = append(events, store.Event{Camera: f.Camera, Type: "told", Time: f.CaptureTime, Track: id, Payload: []byte("{}")})
+	}
+	return events
+}
+
+func (*everyTrack) Closed(string, int64, time.Time) []store.Event { return nil }
+
+func TestThePictureOfAnEventShowsItsTrack(t *testing.T) {
+	b := startWith(t, pipeline.Analysing{}, &everyTrack{})
+	b.ingest.shown(nil)
+	b.begin("e1")
+	sub := b.store.Subscribe(0)
+	for i, tracks := range [][]tracker.Track{{person(4, 0)}, {person(4, 0), person(5, 0)}, nil} {
+		lease := b.ingest.announce("door", "e1", uint64(i), base+int64(i+1)*100*milli, 0)
+		b.request((*inferRequest).isFrame).answer(t, tracks...)
+		if got := next(t, b.ingest.released); got != lease {
+			t.Fatalf("lease %d was released, want %d", got, lease)
+		}
+	}
+	events := map[int64]store.Event{}
+	pictures := map[int64]string{}
+	commits(t, sub, func(c *store.Commit) bool {
+		for _, e := range c.Events {
+			if e.Type == "told" {
+				events[e.Seq] = e
+			}
+		}
+		for _, m := range c.Media {
+			pictures[m.Event] = strings.Join(strings.Fields(string(b.media(m.Time, m.File)))[:2], " ")
+		}
+		return len(pictures) == 5
+	})
+	got := map[string]string{}
+	for seq, e := range events {
+		got[fmt.Sprintf("track %d at %d ms", e.Track.Local, (e.Time.UnixNano()-base)/milli)] = pictures[seq]
+	}
+	want := map[string]string{
+		"track 4 at 100 ms": "lease 1", "track 4 at 200 ms": "lease 1", // so soon after it
+		"track 5 at 200 ms": "lease 2",
+		"track 4 at 300 ms": "lease 1", "track 5 at 300 ms": "lease 2", // the last that show them
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 	b.stop()
 }

@@ -24,9 +24,10 @@ const (
 
 // walker is an object as one line knows it.
 //
-// Its confirmed side changes only after it has been on the other one for an inertia without a break, and that change
-// is a crossing only when the step over the line went between its ends. So a path that flickers across the line counts
-// nothing, and crossings of one object take turns unless it goes round an end.
+// Its confirmed side changes only after it has been on the other one for an inertia without a break, and clear of the line
+// meanwhile, unless the inertia is 0; that change is a crossing only when the step over the line went between its ends. So
+// a path that flickers across the line counts nothing, nor does who stands on it, and crossings of one object take turns
+// unless it goes round an end.
 type walker struct {
 	home      side // where it was first seen
 	confirmed side
@@ -34,7 +35,7 @@ type walker struct {
 	since     time.Time // of other
 	through   bool      // the step to other went between the ends
 
-	beyond bool // it was last seen so far beyond the line that no flicker brought it there
+	clear bool // it has been clear of the line there
 
 	place   Point // the last one off the line
 	at      side  // of place
@@ -52,7 +53,7 @@ func (l *lineFollower) subject() *Subject { return &l.Subject }
 func (l *lineFollower) keys() []key { return slices.SortedFunc(maps.Keys(l.walkers), compareKeys) }
 
 // lose lets a walker go. One that was on its way back to the side it came from has come back: otherwise its first
-// crossing would stay without its second. One that was last seen well beyond the line has crossed it: whoever is fast, or
+// crossing would stay without its second. One that was last seen clear of the line has crossed it: whoever is fast, or
 // leaves the picture behind the line, is seen there once.
 func (l *lineFollower) lose(at time.Time, k key, reason string, out []Event) []Event {
 	w := l.walkers[k]
@@ -60,7 +61,7 @@ func (l *lineFollower) lose(at time.Time, k key, reason string, out []Event) []E
 		return out
 	}
 	delete(l.walkers, k)
-	if w.other == unknown || !w.through || (w.other != w.home && !w.beyond) {
+	if w.other == unknown || !w.through || (w.other != w.home && !w.clear) {
 		return out
 	}
 	return append(out, l.crossing(at, k, w, reason))
@@ -83,10 +84,10 @@ func (l *lineFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 	} else {
 		if w.at != unknown && s != w.at {
 			w.through = l.between(w.step(p))
-			w.other, w.since = s, at
+			w.other, w.since, w.clear = s, at, false
 		}
 		w.place, w.at, w.touched = p, s, false
-		w.beyond = l.beyond(p, o)
+		w.clear = w.clear || l.Inertia == 0 || l.away(p, o) >= clearOf
 	}
 	switch {
 	case s == unknown:
@@ -98,7 +99,7 @@ func (l *lineFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 	case s == w.confirmed:
 		w.other = unknown
 		return out
-	case !l.settled(at.Sub(w.since)):
+	case !w.clear || !l.settled(at.Sub(w.since)):
 		return out
 	}
 	if w.through {
@@ -146,10 +147,14 @@ func (l *Line) side(p Point) side {
 	return unknown
 }
 
-// beyond tells whether an object is at least half its size away from the line.
-func (l *Line) beyond(p Point, o *Object) bool {
+// clearOf is how far from a line or the edge of a zone an object is clear of it, in sizes of its own: boxes of whoever stands
+// still move by less.
+const clearOf = 0.2
+
+// away is how far from the line an object is, in sizes of its own across the line.
+func (l *Line) away(p Point, o *Object) float64 {
 	size := math.Abs(l.To.X-l.From.X)*(o.Y2-o.Y1) + math.Abs(l.To.Y-l.From.Y)*(o.X2-o.X1)
-	return 2*math.Abs(l.turn(p)) >= size
+	return math.Abs(l.turn(p)) / size
 }
 
 // between tells whether a step meets the line between its ends.

@@ -37,8 +37,8 @@ type Subject struct {
 	Classes []string
 	// MinScore: what is seen with less is not seen.
 	MinScore float64
-	// Inertia is how long an object must be on the other side before that counts; 0: at once. A twentieth less will do:
-	// frames do not come to the millisecond.
+	// Inertia is how long an object must be on the other side before that counts; 0: at once, however near. A twentieth less
+	// will do: frames do not come to the millisecond.
 	Inertia time.Duration
 	// Schedule, nil: always.
 	Schedule *Schedule

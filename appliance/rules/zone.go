@@ -2,6 +2,7 @@ package rules
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -16,11 +17,13 @@ type zoneFollower struct {
 	changing  bool // the number inside says otherwise than full, since fullSince
 }
 
-// visitor is an object as one zone knows it.
+// visitor is an object as one zone knows it. It enters when it has been inside for an inertia, and leaves when it has been
+// outside for one and was clear of the zone meanwhile, unless the inertia is 0: who stands on the edge does not come and go.
 type visitor struct {
 	inside   bool      // as it counts
 	other    bool      // it was last seen on the other side, since then
 	since    time.Time // of other
+	clear    bool      // it has been clear of the zone there
 	entered  time.Time
 	earlier  time.Duration // spent in visits before this one
 	dwelt    bool          // was told of this visit
@@ -44,14 +47,16 @@ func (z *zoneFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 		z.visitors[k] = v
 	}
 	v.score, v.seen = o.Score, at
-	if within(z.Polygon, z.anchor(o)) == v.inside {
+	p := z.anchor(o)
+	if within(z.Polygon, p) == v.inside {
 		v.other = false
 		return z.stayed(at, k, v, out)
 	}
 	if !v.other {
-		v.other, v.since = true, at
+		v.other, v.since, v.clear = true, at, z.Inertia == 0 || !v.inside
 	}
-	if !z.settled(at.Sub(v.since)) {
+	v.clear = v.clear || clearOfEdge(z.Polygon, p, o)
+	if !v.clear || !z.settled(at.Sub(v.since)) {
 		return out
 	}
 	v.other = false
@@ -150,6 +155,21 @@ func (z *zoneFollower) inside() int {
 		}
 	}
 	return len(tracks)
+}
+
+// clearOfEdge tells whether an object is clear of the sides of a polygon.
+func clearOfEdge(polygon []Point, p Point, o *Object) bool {
+	w, h := o.X2-o.X1, o.Y2-o.Y1
+	for i, j := 0, len(polygon)-1; i < len(polygon); j, i = i, i+1 {
+		a, b := polygon[j], polygon[i]
+		// In sizes of the object, with it in the middle.
+		ax, ay, dx, dy := (a.X-p.X)/w, (a.Y-p.Y)/h, (b.X-a.X)/w, (b.Y-a.Y)/h
+		t := min(max(-(ax*dx+ay*dy)/(dx*dx+dy*dy), 0), 1)
+		if math.Hypot(ax+t*dx, ay+t*dy) < clearOf {
+			return false
+		}
+	}
+	return true
 }
 
 // within tells whether a point lies in a polygon (even-odd).

@@ -212,7 +212,8 @@ type Zone struct {
 	Classes []string `protobuf:"bytes,7,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Only objects seen with at least this score, 0 to 1.
 	MinScore float32 `protobuf:"fixed32,8,opt,name=min_score,json=minScore,proto3" json:"min_score,omitempty"`
-	// How long an object must be inside, or outside, before that counts; unset: 300 ms.
+	// How long an object must be inside, or outside, before that counts; unset: 300 ms. Unless it is 0, an object leaves when
+	// it is clear of the zone by a fifth of its size: who stands on the edge does not come and go.
 	Inertia *durationpb.Duration `protobuf:"bytes,9,opt,name=inertia,proto3" json:"inertia,omitempty"`
 	// Tell when an object has been inside for this long without a break; 0: never.
 	Dwell *durationpb.Duration `protobuf:"bytes,10,opt,name=dwell,proto3" json:"dwell,omitempty"`
@@ -390,7 +391,8 @@ type Line struct {
 	Classes []string `protobuf:"bytes,8,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Only objects seen with at least this score, 0 to 1.
 	MinScore float32 `protobuf:"fixed32,9,opt,name=min_score,json=minScore,proto3" json:"min_score,omitempty"`
-	// How long an object must be on the other side before it has crossed; unset: 200 ms.
+	// How long an object must be on the other side before it has crossed; unset: 200 ms. Unless it is 0, it must be clear of
+	// the line by a fifth of its size: who stands on the line does not cross it.
 	Inertia *durationpb.Duration `protobuf:"bytes,10,opt,name=inertia,proto3" json:"inertia,omitempty"`
 	// When the line is watched; unset: always.
 	Schedule *Schedule `protobuf:"bytes,11,opt,name=schedule,proto3" json:"schedule,omitempty"`
