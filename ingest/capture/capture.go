@@ -21,7 +21,7 @@ const (
 	// to it: the stream's clock was set.
 	maxJump = 5 * time.Second
 	// As has one this much before the latest; pictures that are shown before those they refer to are nearer.
-	maxBack = time.Second
+	maxBack = 2 * time.Second
 	// Crystals stay within 100 ppm, bad cameras within 500: that far two sender reports may come apart.
 	crystal = 500e-6
 	// How fast the estimate follows media time that runs slower than ours, as a fraction of time: also that of cameras
@@ -46,6 +46,7 @@ type Clock struct {
 	offset time.Duration
 	last   time.Duration // mono of the last unit
 	latest time.Duration // media time
+	known  time.Duration // media time of the latest unit Witness was told of
 	// report is the camera's clock minus media time.
 	report    time.Duration
 	reported  ingest.Instant // of the last report; zero: there was none
@@ -82,10 +83,10 @@ func (c *Clock) Witness(ticks ingest.Ticks, at ingest.Instant) {
 	delay := at.Mono - media
 	if !c.started {
 		c.started = true
-		c.offset, c.last, c.latest = delay, at.Mono, media
+		c.offset, c.last, c.latest, c.known = delay, at.Mono, media, media
 		c.wallMinusMono = wallNS(at.Wall) - at.Mono
 	}
-	c.offset = min(c.offset, delay)
+	c.offset, c.known = min(c.offset, delay), max(c.known, media)
 	c.applied = c.offset + c.wallMinusMono
 }
 
@@ -100,7 +101,7 @@ func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
 	}
 	media := c.pace.time(ticks.Duration())
 	delay := at.Mono - media
-	if jump := delay - c.offset; jump > maxJump || jump < -maxJump || media < c.latest-maxBack || c.pace.still(ticks.Duration(), at.Mono) {
+	if jump := delay - c.offset; jump > maxJump && media > c.known || jump < -maxJump || media < c.latest-maxBack || c.pace.still(ticks.Duration(), at.Mono) {
 		c.pace.jumped(at.Mono)
 		return Stamp{Jumped: true}
 	}

@@ -1,6 +1,7 @@
 package capture_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -291,18 +292,26 @@ func TestANetworkThatChokesChangesNoPace(t *testing.T) {
 
 // Servers send what they keep since the last keyframe at once.
 func TestPicturesOfABurstAreAsOldAsTheyAre(t *testing.T) {
-	const kept = 50
+	for _, kept := range []int{2, 50, 300} {
+		t.Run(fmt.Sprintf("%d pictures", kept), func(t *testing.T) { burst(t, time.Duration(kept)) })
+	}
+}
+
+func burst(t *testing.T, kept time.Duration) {
 	var c capture.Clock
 	at := func(i int) (ingest.Ticks, ingest.Instant) {
 		taken := time.Duration(i) * 40 * time.Millisecond
 		received := max(taken, kept*40*time.Millisecond+time.Duration(i)*time.Millisecond)
 		return ingest.TicksOf(taken), ingest.Instant{Mono: time.Hour + received, Wall: base.Add(received)}
 	}
-	for i := range kept + 4 {
+	for i := range int(kept)*40/39 + 4 { // to the end of the burst
 		c.Witness(at(i))
 	}
-	for i := range 200 {
+	for i := range 500 {
 		s := c.Unit(at(i))
+		if s.Jumped {
+			t.Fatalf("picture %d jumped", i)
+		}
 		if off := s.Capture.Sub(base.Add(time.Duration(i) * 40 * time.Millisecond)); off.Abs() > 5*time.Millisecond {
 			t.Fatalf("picture %d is off by %v", i, off)
 		}

@@ -119,6 +119,10 @@ func (p *pass) file(ctx context.Context, path string) error {
 		return typed(err)
 	}
 	defer d.Close()
+	if d.Turn != 0 {
+		p.cfg.Logger.Warn("a file asks players to turn its pictures; they are analysed as they are coded (ffmpeg -i IN OUT turns them for good)",
+			slog.String("file", path), slog.Int("degrees_clockwise", d.Turn))
+	}
 	codec := codecOf(d.Codec)
 	if !p.announced {
 		for stage := ingest.StageDial; stage <= ingest.StageFirstPacket; stage++ {

@@ -1,12 +1,16 @@
 package file_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,5 +200,37 @@ func TestTheFilesOfAFolderAreReadByName(t *testing.T) {
 	err = file.New(file.Config{Path: empty}).Run(t.Context(), &sink{})
 	if e, ok := errors.AsType[*ingest.Error](err); !ok || e.Reason != ingest.ReasonNotFound {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+func TestAFileThatIsToBeTurnedIsNamed(t *testing.T) {
+	path := clip(t, "phone.mp4", "-c:v", "libx264")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The matrix of the track header (ISO/IEC 14496-12, section 8.3.2) of a picture taken upright: a quarter turn.
+	at := bytes.Index(b, []byte("tkhd"))
+	if at < 0 {
+		t.Fatal("no track header")
+	}
+	one, none := []byte{0, 1, 0, 0}, []byte{0, 0, 0, 0}
+	matrix := slices.Concat(none, one, none, []byte{0xFF, 0xFF, 0, 0}, none, none, none, none, []byte{0x40, 0, 0, 0})
+	for _, c := range []struct {
+		turned bool
+		want   string
+	}{{false, ""}, {true, "degrees_clockwise=90"}} {
+		if c.turned {
+			copy(b[at+4+40:], matrix)
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		s := &sink{}
+		err = file.New(file.Config{Path: path, FullSpeed: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}).Run(t.Context(), s)
+		if !errors.Is(err, io.EOF) || len(s.units) != 20 || !strings.Contains(log.String(), c.want) || c.turned != (log.Len() > 0) {
+			t.Errorf("turned %v: %v, %d units, %s", c.turned, err, len(s.units), &log)
+		}
 	}
 }

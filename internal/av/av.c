@@ -339,6 +339,17 @@ int vd_demuxer_open(vd_demuxer *d, const char *path) {
     d->raw = 1;
   }
 #endif
+  const uint8_t *matrix = NULL;
+#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 31, 100)
+  const AVPacketSideData *side =
+      av_packet_side_data_get(s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+  if (side && side->size >= 9 * sizeof(int32_t)) matrix = side->data;
+#else
+  for (int i = 0; i < s->nb_side_data; i++)
+    if (s->side_data[i].type == AV_PKT_DATA_DISPLAYMATRIX && s->side_data[i].size >= 9 * sizeof(int32_t)) matrix = s->side_data[i].data;
+#endif
+  if (matrix) d->turn = av_display_rotation_get((const int32_t *)matrix);
+  if (d->turn != d->turn) d->turn = 0; // no rotation at all
   const char *name = "null";
   if (d->codec_id == AV_CODEC_ID_H264) name = "h264_mp4toannexb";
   if (d->codec_id == AV_CODEC_ID_HEVC) name = "hevc_mp4toannexb";

@@ -8,6 +8,7 @@
 #include <libavcodec/avcodec.h>
 #include <libavcodec/bsf.h>
 #include <libavformat/avformat.h>
+#include <libavutil/display.h>
 #include <libavutil/hwcontext.h>
 #include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
@@ -60,6 +61,7 @@ typedef struct {
   AVRational time_base;
   AVRational rate;
   int raw; // no times of its own
+  double turn; // degrees counterclockwise that a player is asked for
 } vd_demuxer;
 
 int vd_demuxer_open(vd_demuxer *d, const char *path);

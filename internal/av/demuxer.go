@@ -9,6 +9,7 @@ import "C"
 import (
 	"fmt"
 	"io"
+	"math"
 	"time"
 	"unsafe"
 )
@@ -19,6 +20,8 @@ type Demuxer struct {
 	Width, Height int
 	// Rate in pictures a second as the file claims; 0: unknown.
 	Rate float64
+	// Turn is by how many degrees clockwise players are asked to turn the pictures, 0 … 359.
+	Turn int
 
 	d      C.vd_demuxer
 	packet *C.AVPacket
@@ -57,6 +60,7 @@ func OpenFile(path string) (*Demuxer, error) {
 		return nil, fmt.Errorf("open %s: out of memory", path)
 	}
 	m.Width, m.Height = int(m.d.width), int(m.d.height)
+	m.Turn = (360 - int(math.Round(float64(m.d.turn)))%360) % 360
 	if m.d.rate.den > 0 {
 		m.Rate = float64(m.d.rate.num) / float64(m.d.rate.den)
 	}
