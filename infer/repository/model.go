@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/vedette/vedette/api/inference"
 	"github.com/vedette/vedette/infer"
@@ -194,6 +195,9 @@ func (r *Repository) ModelReady(name string, number int64) (bool, error) {
 	return false, err
 }
 
+// indexPatience is what a store gets to say what else it holds: what was tried is known without it.
+const indexPatience = 2 * time.Second
+
 // Index implements infer.Catalog.
 func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 	known := make(map[string]bool)
@@ -215,7 +219,9 @@ func (r *Repository) Index(readyOnly bool) []infer.IndexEntry {
 		}
 	}
 	if !readyOnly {
-		all, err := r.list(r.life())
+		ctx, cancel := context.WithTimeout(r.life(), indexPatience)
+		all, err := r.list(ctx)
+		cancel()
 		if err != nil {
 			r.logger.Error("the index is not complete", slog.Any("err", err))
 		}

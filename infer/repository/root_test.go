@@ -35,14 +35,14 @@ func TestR1AndR4PollingFollowsAnObjectStore(t *testing.T) {
 	if err := backend.CreateBucket("models"); err != nil {
 		t.Fatal(err)
 	}
-	var away, stalls atomic.Bool
+	var away, stalls, hangs atomic.Bool
 	s3 := gofakes3.New(backend).Server()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if away.Load() {
 			http.Error(w, "the store is away", http.StatusForbidden) // which no client tries again
 			return
 		}
-		if stalls.Load() && strings.HasSuffix(r.URL.Path, "/stalled/1/keep") {
+		if hangs.Load() || stalls.Load() && strings.HasSuffix(r.URL.Path, "/stalled/1/keep") {
 			<-r.Context().Done()
 			return
 		}
@@ -111,6 +111,15 @@ func TestR1AndR4PollingFollowsAnObjectStore(t *testing.T) {
 			eventually(t, "the load of "+name, func() bool { return ask(t, r, name) == nil })
 		}
 		stalls.Store(false)
+	})
+
+	t.Run("the index does not wait for a store that hangs", func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{store}, Backends: withEcho(), LooseReadiness: true})
+		hangs.Store(true)
+		defer hangs.Store(false)
+		if got := index(r); !strings.Contains(got, "a 1 READY") {
+			t.Errorf("got %s", got)
+		}
 	})
 
 	t.Run("a store that is away at the start hides no others", func(t *testing.T) {

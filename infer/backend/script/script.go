@@ -25,7 +25,11 @@
 // without being copied.
 //
 // A run is bounded in steps (parameter max_steps, 10 000 000) and in time
-// (max_time_ms, 5000), the time of the models it calls included.
+// (max_time_ms, 5000), the time of the models it calls included. It is not bounded
+// in memory, and one operation of the language is not interrupted: a list repeated
+// a thousand million times takes what it takes. Scripts are trusted as any program
+// on the machine is; whoever may load models with files of their own (the restricted
+// API model-repository) may run them.
 package script
 
 import (
