@@ -125,6 +125,10 @@ func (s *Store) OpenSequences(ctx context.Context) ([]Sequence, error) {
 	return s.sequences(ctx, "closed_us IS NULL")
 }
 
+// Crashed lists the sequences that the last run left open and the start of this one closed, with their ids, cameras and
+// times alone. It is there from Ready on.
+func (s *Store) Crashed() []Sequence { return slices.Clone(s.crashed) }
+
 func (s *Store) sequences(ctx context.Context, where string, args ...any) (list []Sequence, err error) {
 	if err := s.running(); err != nil {
 		return nil, err

@@ -350,15 +350,26 @@ func lastSeen(ctx context.Context, tx *sql.Tx) (_ map[TrackID]*seen, err error) 
 
 // closeCrashed closes the sequences that are still open.
 func (w *writer) closeCrashed(ctx context.Context) error {
-	return w.change(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, "UPDATE sequences SET close_reason = ?, closed_us = ? WHERE closed_us IS NULL",
-			crashReason, w.s.cfg.Now().UnixMicro())
+	return w.change(ctx, func(tx *sql.Tx) (err error) {
+		now := w.s.cfg.Now()
+		rows, err := tx.QueryContext(ctx, `UPDATE sequences SET close_reason = ?, closed_us = ? WHERE closed_us IS NULL
+			RETURNING id, camera, opened_us`, crashReason, now.UnixMicro())
 		if err != nil {
 			return err
 		}
-		if n, _ := r.RowsAffected(); n > 0 {
-			w.s.cfg.Logger.Warn("closed sequences that the last run left open", slog.Int64("sequences", n))
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		for rows.Next() {
+			q := Sequence{CloseReason: crashReason, ClosedAt: now}
+			var opened int64
+			if err := rows.Scan(&q.ID, &q.Camera, &opened); err != nil {
+				return err
+			}
+			q.OpenedAt = fromMicro(opened)
+			w.s.crashed = append(w.s.crashed, q)
 		}
-		return nil
+		if n := len(w.s.crashed); n > 0 {
+			w.s.cfg.Logger.Warn("closed sequences that the last run left open", slog.Int("sequences", n))
+		}
+		return rows.Err()
 	})
 }

@@ -78,9 +78,10 @@ type Store struct {
 	stopped chan struct{}
 
 	// Set before ready is closed, and never after.
-	reader *sql.DB // the catalogue's
-	days   *days
-	log    *backlog
+	reader  *sql.DB // the catalogue's
+	days    *days
+	log     *backlog
+	crashed []Sequence
 
 	room *semaphore.Weighted
 	wake chan struct{} // 1: the writer only needs to know that something waits

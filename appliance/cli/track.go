@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
@@ -24,41 +23,21 @@ type trackCommands struct {
 type trackList struct {
 	client
 	Filter string `help:"Such as: camera = \"door\" AND class = \"person\" AND start_time >= \"2026-05-01T00:00:00Z\"."`
-	Limit  int32  `default:"50" help:"How many at most."`
+	Limit  int32  `default:"50" help:"How many at most; 0: all."`
 }
 
 // Run lists tracks.
 func (c *trackList) Run(ctx context.Context, env *Env, g *grammar) error {
-	ctx, conn, err := c.connect(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	var all []*vedettev1.Track
-	for token := ""; int32(len(all)) < c.Limit; {
-		r, err := vedettev1.NewAnalyticsServiceClient(conn).ListTracks(ctx, &vedettev1.ListTracksRequest{
-			Filter: c.Filter, PageSize: min(c.Limit-int32(len(all)), 1000), PageToken: token,
+	return c.on(ctx, g, func(ctx context.Context, conn *grpc.ClientConn) error {
+		list, err := pages(c.Limit, 1000, func(size int32, token string) ([]*vedettev1.Track, string, error) {
+			r, err := vedettev1.NewAnalyticsServiceClient(conn).ListTracks(ctx, &vedettev1.ListTracksRequest{Filter: c.Filter, PageSize: size, PageToken: token})
+			return r.GetTracks(), r.GetNextPageToken(), err
 		})
 		if err != nil {
-			return plain(err)
+			return err
 		}
-		all = append(all, r.GetTracks()...)
-		if token = r.GetNextPageToken(); token == "" {
-			break
-		}
-	}
-	if c.Output == "json" {
-		messages := make([]proto.Message, len(all))
-		for i, t := range all {
-			messages[i] = t
-		}
-		return printJSON(env.Stdout, messages...)
-	}
-	rows := [][]string{trackHeader()}
-	for _, t := range all {
-		rows = append(rows, trackRow(t))
-	}
-	return table(env.Stdout, rows...)
+		return show(&c.client, env, trackHeader(), list, trackRow)
+	})
 }
 
 func trackHeader() []string {

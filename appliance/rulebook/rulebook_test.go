@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -291,6 +292,67 @@ func TestARenamedRuleGoesOn(t *testing.T) {
 	}
 	if f = seen(3, 0.6); types(b.book.Seen(&f, nil)) != "zone_left zone_entered" {
 		t.Error("a zone that means something else went on")
+	}
+}
+
+// TestVisitsThatACrashLeftOpenEndWithTheNextStart: a sequence that is open when the store ends is one that a crash left.
+func TestVisitsThatACrashLeftOpenEndWithTheNextStart(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir)
+	z := porch()
+	z.Occupancy = 1
+	if _, err := b.book.CreateZone(t.Context(), &vedettev1.CreateZoneRequest{Parent: "cameras/door", ZoneId: "porch", Zone: z}); err != nil {
+		t.Fatal(err)
+	}
+	sequence, err := b.store.OpenSequence(t.Context(), store.Sequence{Camera: "door", StreamEpoch: "1", Model: "demo", ModelVersion: "1", OpenReason: "STREAM_OPENED", OpenedAt: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, x := range []float32{0.4, 0.9, 0.4, 0.4} { // in, out, in
+		f := seen(n, x)
+		f.Sequence = sequence
+		tr := store.Track{ID: store.TrackID{Sequence: sequence, Local: 1}, Camera: "door", Start: noon, End: f.CaptureTime, Class: "person", State: store.TrackActive}
+		if _, err := b.store.Append(t.Context(), store.Batch{Frames: []store.Frame{f}, Tracks: []store.Track{tr}, Events: b.book.Seen(&f, nil)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.stop()
+	told := func() (list []store.Event) {
+		if err := b.store.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		list, _, err := b.store.ListEvents(t.Context(), store.Query{Cameras: []string{"door"}, PageSize: 100, Ascending: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(list, func(a, b store.Event) int { return int(a.Seq - b.Seq) })
+		return list
+	}
+	const before = "zone_entered zone_occupied zone_left zone_cleared zone_entered zone_occupied"
+	b = open(t, dir)
+	if got := types(told()); got != before {
+		t.Fatalf("before the crash: %s", got)
+	}
+	if err := b.book.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list := told()
+	if got := types(list); got != before+" zone_left zone_cleared" {
+		t.Fatalf("after the start: %s", got)
+	}
+	last := seen(3, 0.4).CaptureTime
+	spent := last.Sub(seen(2, 0.4).CaptureTime).Seconds()
+	if got := string(list[6].Payload); !strings.Contains(got, fmt.Sprintf(`"spent":"%.3f"`, spent)) || !strings.Contains(got, `"reason":"track_ended"`) ||
+		!strings.Contains(got, last.Format(`"since":"`+time.RFC3339Nano)) || list[6].Track != (store.TrackID{Sequence: sequence, Local: 1}) {
+		t.Errorf("who was in the zone left: %+v %s", list[6].Track, got)
+	}
+	b.stop()
+	b = open(t, dir)
+	if err := b.book.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := types(told()); got != before+" zone_left zone_cleared" {
+		t.Errorf("after another start: %s", got)
 	}
 }
 

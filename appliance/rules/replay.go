@@ -32,9 +32,10 @@ func Replay(set Set, frames iter.Seq[Frame]) iter.Seq[Event] {
 	}
 }
 
-// expire ends the tracks that are over when a frame comes.
+// expire ends the tracks that are over when a frame comes, with the frame before it: of those that show nothing there is
+// no history.
 func (e *Engine) expire(f Frame) []Event {
-	return e.end(f.Time, func(k key) bool {
+	return e.end(e.now, func(k key) bool {
 		return f.Time.Sub(e.last[k]) > goneAfter && !slices.ContainsFunc(f.Objects, func(o Object) bool {
 			return o.Sequence == k.sequence && o.Local == k.local
 		})

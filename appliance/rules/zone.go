@@ -29,7 +29,8 @@ type visitor struct {
 	dwelt    bool          // was told of this visit
 	loitered bool          // was told of this object
 	score    float64
-	seen     time.Time // the last time
+	seen     bool      // in the frame at hand
+	missed   time.Time // the first frame it was not seen in since; zero: it was seen in the last
 }
 
 func newZoneFollower(z *Zone) *zoneFollower {
@@ -46,7 +47,7 @@ func (z *zoneFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 		v = &visitor{}
 		z.visitors[k] = v
 	}
-	v.score, v.seen = o.Score, at
+	v.score, v.seen, v.missed = o.Score, true, time.Time{}
 	p := z.anchor(o)
 	if within(z.Polygon, p) == v.inside {
 		v.other = false
@@ -111,14 +112,20 @@ func (z *zoneFollower) lose(at time.Time, k key, reason string, out []Event) []E
 	switch {
 	case v.other:
 		since = v.since // it was last seen outside
-	case reason == TrackEnded:
-		since = v.seen // where it went then nobody knows
+	case reason == TrackEnded && !v.missed.IsZero():
+		since = v.missed // where it was then nobody knows; before, in frames held back because nothing moved, it stayed
 	}
 	return z.leave(at, since, k, v, reason, out)
 }
 
-// settle tells when the zone has been full, or no longer full, for long enough.
+// settle notes who is missed, and tells when the zone has been full, or no longer full, for long enough.
 func (z *zoneFollower) settle(at time.Time, out []Event) []Event {
+	for _, v := range z.visitors {
+		if !v.seen && v.missed.IsZero() {
+			v.missed = at
+		}
+		v.seen = false
+	}
 	if z.Occupancy <= 0 {
 		return out
 	}
