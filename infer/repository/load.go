@@ -408,7 +408,7 @@ func (r *Repository) loadAll(ctx context.Context, names []string) error {
 			defer p.drop()
 			known[names[i]] = p
 		} else if infer.CodeOf(faults[i]) == infer.Unavailable {
-			delete(r.tried, names[i]) // a store that could not be reached may be there next time
+			r.tried[names[i]] = r.tried[names[i]].later(r.cfg.PollInterval)
 		}
 	}
 	for i, p := range plans {
@@ -464,6 +464,20 @@ func (r *Repository) poll(ctx context.Context) {
 	}
 }
 
+// attempt is a load of poll mode. A model that cannot be loaded is left alone until its files change, one that could not
+// be copied from its store for a while that doubles.
+type attempt struct {
+	print string    // of the files
+	again time.Time // zero: when they change
+	wait  time.Duration
+}
+
+func (a attempt) later(every time.Duration) attempt {
+	a.wait = min(max(2*a.wait, every), max(every, 5*time.Minute))
+	a.again = time.Now().Add(a.wait)
+	return a
+}
+
 func (r *Repository) pollOnce(ctx context.Context) {
 	names, all, err := r.candidates(ctx)
 	if err != nil {
@@ -477,6 +491,7 @@ func (r *Repository) pollOnce(ctx context.Context) {
 		prints[m.name] = m.print
 		if err == nil && !slices.Contains(names, m.name) && m.wanted {
 			r.unload(ctx, m.name, false)
+			delete(r.tried, m.name) // it may come back as it was
 		}
 	}
 	var changed []string
@@ -487,9 +502,14 @@ func (r *Repository) pollOnce(ctx context.Context) {
 				now, _ = root.print(ctx, r.base(name)) // empty where it went away meanwhile
 			}
 		}
-		if now != "" && now != prints[name] && now != r.tried[name] {
+		before := r.tried[name]
+		switch {
+		case now == "" || now == prints[name]:
+		case now != before.print:
+			r.tried[name] = attempt{print: now}
 			changed = append(changed, name)
-			r.tried[name] = now // a model that cannot be loaded is left alone until it changes
+		case !before.again.IsZero() && time.Now().After(before.again):
+			changed = append(changed, name)
 		}
 	}
 	if len(changed) > 0 {

@@ -110,7 +110,7 @@ type Repository struct {
 	// table is what requests see; it is replaced, never changed.
 	table atomic.Pointer[map[string]*shown]
 
-	tried map[string]string // poll mode: the state of a model's files when it was last tried
+	tried map[string]attempt // poll mode: the last load of a model
 
 	mu     sync.Mutex
 	models map[string]*model
@@ -159,7 +159,7 @@ func New(cfg Config) (*Repository, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Repository{
-		cfg: cfg, logger: cfg.Logger, pool: cfg.Pool, models: make(map[string]*model), tried: make(map[string]string),
+		cfg: cfg, logger: cfg.Logger, pool: cfg.Pool, models: make(map[string]*model), tried: make(map[string]attempt),
 		started: make(chan struct{}), loaded: make(chan struct{}),
 	}
 	if err := r.openRoots(); err != nil {

@@ -96,6 +96,21 @@ func TestR1AndR4PollingFollowsAnObjectStore(t *testing.T) {
 			}
 		}
 		eventually(t, "the unload", func() bool { return ask(t, r, "good") != nil })
+		put("good/config.pbtxt", echoModel)
+		put("good/1/keep", "x")
+		eventually(t, "the load", func() bool { return ask(t, r, "good") == nil })
+		for range 2 { // what comes back is what went
+			if _, err := backend.DeleteObject("models", "fleet/good/config.pbtxt"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := backend.DeleteObject("models", "fleet/good/1/keep"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the unload", func() bool { return ask(t, r, "good") != nil })
+			put("good/config.pbtxt", echoModel)
+			put("good/1/keep", "x")
+			eventually(t, "the load of the same again", func() bool { return ask(t, r, "good") == nil })
+		}
 	})
 
 	t.Run("others load while a download stalls", func(t *testing.T) {
