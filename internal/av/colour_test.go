@@ -30,7 +30,7 @@ func TestJPEGHasTheColoursOfTheStream(t *testing.T) {
 		{"BT.709, full range", "h264", flags("bt709", "pc", "-colorspace", "bt709"), av.BT709, true},
 		{"BT.2020, 10 bit", "h265", flags("bt2020", "tv", "-colorspace", "bt2020nc", "-pix_fmt", "yuv420p10le"), av.BT2020, false},
 		{"4:4:4", "h264", flags("bt709", "tv", "-colorspace", "bt709", "-pix_fmt", "yuv444p"), av.BT709, false},
-		{"monochrome", "h264", []string{"-vf", boxes, "-pix_fmt", "gray", "-color_range", "tv"}, av.BT601, false},
+		{"monochrome", "h264", []string{"-vf", boxes, "-pix_fmt", "gray", "-color_range", "tv", "-x264opts", "fullrange=off"}, av.BT601, false},
 		{"monochrome, full range", "h264", []string{"-vf", boxes, "-pix_fmt", "gray", "-color_range", "pc"}, av.BT601, true},
 		{"RGB", "h264", []string{"-vf", boxes, "-c:v", "libx264rgb", "-pix_fmt", "rgb24", "-qp", "8"}, av.BT601, false},
 		{"MJPEG", "mjpeg", []string{"-vf", boxes, "-q:v", "2"}, av.BT601, true},
