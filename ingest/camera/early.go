@@ -12,6 +12,7 @@ type early struct {
 	units []ingest.AccessUnit
 	bytes int
 	least time.Duration // arrival less media time of the quickest
+	paced int           // of the last units came at their own pace
 	quiet *time.Timer   // runs while it holds something
 }
 
@@ -19,23 +20,26 @@ const (
 	// How long the first units wait for another; the whole burst may take earlyMost times that.
 	earlyWait = 200 * time.Millisecond
 	earlyMost = 5
-	// What comes this much earlier after its predecessor than media time says comes in a burst, as does what comes sooner.
-	earlyPace  = 10 * time.Millisecond
+	// What comes this much earlier than media time says comes in a burst, as does what comes sooner after its predecessor.
+	earlyPace = 10 * time.Millisecond
+	// So many units in a row at their own pace end the burst; one may only be a pause in it.
+	earlyPaced = 2
 	earlyBytes = 4 << 20
 )
 
 // hold keeps a unit, and reports whether to wait for more.
 func (e *early) hold(au ingest.AccessUnit, wait time.Duration) bool {
 	delay := au.Received.Mono - au.Ticks.Duration()
-	paced := false
-	if n := len(e.units); n > 0 {
-		paced = delay > e.least-earlyPace && au.Received.Mono-e.units[n-1].Received.Mono >= earlyPace
-		e.least = min(e.least, delay)
-	} else {
+	if n := len(e.units); n == 0 {
 		e.least = delay
+	} else if delay > e.least-earlyPace && au.Received.Mono-e.units[n-1].Received.Mono >= earlyPace {
+		e.paced++
+	} else {
+		e.paced = 0
 	}
+	e.least = min(e.least, delay)
 	e.units, e.bytes = append(e.units, au), e.bytes+len(au.Data)
-	return !paced && e.bytes < earlyBytes && au.Received.Mono-e.units[0].Received.Mono < earlyMost*wait
+	return e.paced < earlyPaced && e.bytes < earlyBytes && au.Received.Mono-e.units[0].Received.Mono < earlyMost*wait
 }
 
 // AccessUnit is part of ingest.Sink.

@@ -47,6 +47,8 @@ type Clock struct {
 	last   time.Duration // mono of the last unit
 	latest time.Duration // media time
 	known  time.Duration // media time of the latest unit Witness was told of
+	// arrival of the last unit, where there is nothing else to go by.
+	arrival ingest.Ticks
 	// report is the camera's clock minus media time.
 	report    time.Duration
 	reported  ingest.Instant // of the last report; zero: there was none
@@ -97,7 +99,8 @@ func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
 	}
 	received := at.Mono + c.wallMinusMono
 	if c.pace.lost {
-		return Stamp{Capture: wallOf(received, at.Wall), Quality: ingest.TimeEstimated, Ticks: ingest.TicksOf(at.Mono)}
+		c.arrival = max(ingest.TicksOf(at.Mono), c.arrival+1)
+		return Stamp{Capture: wallOf(received, at.Wall), Quality: ingest.TimeEstimated, Ticks: c.arrival}
 	}
 	media := c.pace.time(ticks.Duration())
 	delay := at.Mono - media

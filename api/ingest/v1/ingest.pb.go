@@ -2246,7 +2246,7 @@ type FrameNotice struct {
 	// When the frame's last packet arrived.
 	ReceiveTimeNs      int64 `protobuf:"varint,9,opt,name=receive_time_ns,json=receiveTimeNs,proto3" json:"receive_time_ns,omitempty"`
 	ReceiveMonotonicNs int64 `protobuf:"varint,10,opt,name=receive_monotonic_ns,json=receiveMonotonicNs,proto3" json:"receive_monotonic_ns,omitempty"`
-	// RTP time, unwrapped, in 90 kHz ticks since the stream epoch began.
+	// RTP time, unwrapped, in 90 kHz ticks since the stream epoch began; at the speed of time where a camera counts another.
 	RtpTicks int64       `protobuf:"varint,11,opt,name=rtp_ticks,json=rtpTicks,proto3" json:"rtp_ticks,omitempty"`
 	Format   PixelFormat `protobuf:"varint,12,opt,name=format,proto3,enum=vedette.ingest.v1.PixelFormat" json:"format,omitempty"`
 	Width    uint32      `protobuf:"varint,13,opt,name=width,proto3" json:"width,omitempty"`
