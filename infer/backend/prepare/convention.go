@@ -32,7 +32,7 @@ type convention struct {
 	mean   [3]float64
 	std    [3]float64
 	matrix frame.Flags // of I420 and NV12: BT709, BT2020, or BT.601 by neither
-	fixed  bool        // the matrix is that one, whatever the frame says
+	stream bool        // the matrix is the one that FRAME_INFO tells
 }
 
 func each(v float64) [3]float64 { return [3]float64{v, v, v} }
@@ -114,8 +114,8 @@ func parseConvention(get func(key, def string) string) (convention, error) {
 	if i := choose("filter", "linear", "area"); i >= 0 {
 		c.area = i == 1
 	}
-	if i := choose("matrix", "bt601", "bt709", "bt2020"); i >= 0 {
-		c.matrix, c.fixed = [...]frame.Flags{0, frame.BT709, frame.BT2020}[i], true
+	if i := choose("matrix", "bt601", "bt709", "bt2020", "stream"); i >= 0 {
+		c.matrix, c.stream = [...]frame.Flags{0, frame.BT709, frame.BT2020, 0}[i], i == 3
 	}
 	numbers := func(key string, into *[3]float64) {
 		v, err := parseThree(get(key, ""))
@@ -188,9 +188,9 @@ func (c *convention) output(w, h int, bytes, interleaved bool) pixels.Output {
 
 // colours is how I420 and NV12 of a frame with these flags become red, green and blue.
 func (c *convention) colours(f frame.Flags) pixels.Matrix {
-	matrix, full := f&(frame.BT709|frame.BT2020), f&frame.FullRange != 0
-	if c.fixed {
-		matrix = c.matrix
+	matrix, full := c.matrix, f&frame.FullRange != 0
+	if c.stream {
+		matrix = f & (frame.BT709 | frame.BT2020)
 	}
 	switch {
 	case matrix == frame.BT709:

@@ -22,7 +22,8 @@
 // Parameters choose a family of detectors by name and override what differs:
 // family, color (bgr, rgb), resize (letterbox_topleft, letterbox, stretch), pad,
 // filter (linear, area), divide, mean, std, size (416 or WxH), matrix (bt601,
-// bt709, bt2020: how colours became YUV, instead of what FRAME_INFO says of it).
+// bt709, bt2020, or stream: what FRAME_INFO says). It is bt601 unless told, as it is
+// in OpenCV, by which detectors are trained and judged on video.
 //
 // GEOMETRY is scale x, scale y, offset x, offset y, frame width, frame height:
 // a point x of IMAGE is (x - offset x) / scale x of the frame.

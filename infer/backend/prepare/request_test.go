@@ -148,7 +148,8 @@ func TestAllFormatsShowTheSamePicture(t *testing.T) {
 	}
 }
 
-// The matrices and ranges of H.264's table E-5 turn red, green and blue into YUV; a model sees what went in.
+// The matrices and ranges of H.264's table E-5 turn red, green and blue into YUV; a model sees what went in
+// where it is to follow the stream.
 func TestColoursAreThoseOfTheStream(t *testing.T) {
 	const w, h = 16, 16
 	red := [3]float64{200, 50, 40}
@@ -164,7 +165,8 @@ func TestColoursAreThoseOfTheStream(t *testing.T) {
 		b = append(b, bytes.Repeat([]byte{byte(u + 128.5)}, w*h/4)...)
 		return append(b, bytes.Repeat([]byte{byte(v + 128.5)}, w*h/4)...)
 	}
-	said := mustLoad(t, square+set("family", "yolox", "color", "rgb"))
+	said := mustLoad(t, square+set("family", "yolox", "color", "rgb", "matrix", "stream"))
+	unset := mustLoad(t, square+set("family", "yolox", "color", "rgb"))
 	fixed := map[frame.Flags]backend.Instance{}
 	for matrix, name := range map[frame.Flags]string{0: "bt601", frame.BT709: "bt709", frame.BT2020: "bt2020"} {
 		fixed[matrix] = mustLoad(t, square+set("family", "yolox", "color", "rgb", "matrix", name))
@@ -176,7 +178,11 @@ func TestColoursAreThoseOfTheStream(t *testing.T) {
 				flags |= frame.FullRange
 			}
 			pix := picture(matrix, full)
-			for in, flags := range map[backend.Instance]frame.Flags{said: flags | matrix, fixed[matrix]: flags | frame.BT709} {
+			by := map[backend.Instance]frame.Flags{said: flags | matrix, fixed[matrix]: flags | frame.BT709}
+			if matrix == 0 {
+				by[unset] = flags | frame.BT709
+			}
+			for in, flags := range by {
 				r, err := run(t, in, pix, frame.Info{Format: frame.I420, Width: w, Height: h, Flags: flags}.Values())
 				if err != nil {
 					t.Fatal(err)
