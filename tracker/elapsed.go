@@ -71,6 +71,7 @@ func (e *elapsed) update(at time.Duration, dets []observation, out []Track) []Tr
 	}
 	e.remaining()
 	e.round(dets, e.rest, at, fourth)
+	e.leap(dets, at, dt)
 	e.begin(dets, at)
 	e.prune()
 	return e.report(out)

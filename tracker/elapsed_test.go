@@ -70,6 +70,47 @@ func TestOneIdentityAtEveryRate(t *testing.T) {
 	}
 }
 
+// Who leaves his place between two frames overlaps with nothing he was.
+func TestWhoIsFasterThanFramesIsFollowed(t *testing.T) {
+	for _, tc := range []struct {
+		name                 string
+		width, height, speed float64 // pixels a second
+		step                 time.Duration
+	}{
+		{"who walks, at 2 frames a second", 35, 90, 75, 500 * ms},
+		{"who runs, at 2 frames a second", 35, 90, 200, 500 * ms},
+		{"who runs to the left, at 2 frames a second", 35, 90, -200, 500 * ms},
+		{"a car, at 5 frames a second", 120, 52, 800, 200 * ms},
+		{"a car, at 10 frames a second", 120, 52, 900, 100 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tr := newTracker(t, tracker.Config{})
+			tr.Update(0, nil) // what is there in the first frame is taken as it is
+			ids := map[int64]int{}
+			frames := 0
+			for at := tc.step; frames < 5; at += tc.step {
+				for _, track := range tr.Update(at, seen(box(1000+tc.speed*at.Seconds(), 100, tc.width, tc.height))) {
+					ids[track.ID]++
+				}
+				frames++
+			}
+			if len(ids) != 1 || ids[1] != frames-1 {
+				t.Errorf("in %d frames it was seen as %v", frames, ids)
+			}
+		})
+	}
+}
+
+// Where it could be either, nobody leaps: two stood there, and one is somewhere near.
+func TestNobodyLeapsWhereItCouldBeEither(t *testing.T) {
+	tr := newTracker(t, tracker.Config{})
+	tr.Update(0, nil)
+	tr.Update(500*ms, seen(box(100, 100, 35, 90), box(240, 100, 35, 90)))
+	if got := tr.Update(1000*ms, seen(box(170, 100, 35, 90))); len(got) != 0 {
+		t.Errorf("one between where two were is %+v", got)
+	}
+}
+
 func TestOneIdentityAtIrregularTimes(t *testing.T) {
 	tr := newTracker(t, tracker.Config{})
 	steps := []time.Duration{33 * ms, 40 * ms, 200 * ms, 10 * ms, 33 * ms, 320 * ms, 0, 66 * ms, 33 * ms}

@@ -13,6 +13,12 @@ func (a *axis) start(z, stdPos, stdVel float64) {
 	*a = axis{pos: z, pp: stdPos * stdPos, vv: stdVel * stdVel}
 }
 
+// between takes the speed from two measurements dt seconds and a distance apart, of which the position is the second.
+func (a *axis) between(distance, dt, std float64) {
+	a.vel = distance / dt
+	a.pp, a.pv, a.vv = std*std, std*std/dt, 2*std*std/(dt*dt)
+}
+
 // step predicts one unit of time ahead.
 func (a *axis) step(stdPos, stdVel float64) {
 	a.pos += a.vel
