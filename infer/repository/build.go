@@ -198,7 +198,8 @@ func (v *version) tellUnused() {
 		switch key {
 		case "sequence.max_queue_size", "sequence.max_idle_microseconds", "sequence.queue_policy", "queue_budget_ms":
 			// The server's own.
-		case "labels", "fresh", "description": // what the appliance reads
+		case "labels", "fresh", "description", "family", "size":
+			// What the appliance and its tools read of a detector, a tracker and a pipeline.
 		default:
 			v.logger.Warn("parameter of the model has no effect: its backend does not know it", slog.String("parameter", key),
 				slog.String("backend", v.cfg.GetBackend()), slog.Any("known", known))
