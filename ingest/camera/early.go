@@ -86,6 +86,9 @@ func (s *session) settleLocked() {
 	for _, au := range held.units {
 		s.deliver(au)
 	}
+	s.c.mu.Lock()
+	s.c.meter.restart()
+	s.c.mu.Unlock()
 }
 
 // forget drops what is still held back when the session is over.

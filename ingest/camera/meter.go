@@ -52,6 +52,9 @@ func (m *meter) add(mono time.Duration, bytes int, key bool) {
 	}
 }
 
+// restart begins a window with the last unit: those before it came in a burst.
+func (m *meter) restart() { m.start, m.units, m.bytes = m.last, 0, 0 }
+
 func (m *meter) rates() (units, bits float64) {
 	d := (m.last - m.start).Seconds()
 	if d <= 0 {

@@ -6,6 +6,25 @@ import (
 	"time"
 )
 
+func TestABurstIsNoRate(t *testing.T) {
+	var m meter
+	for i := range 50 {
+		m.add(time.Second+time.Duration(i)*time.Millisecond, 1000, i == 0)
+	}
+	m.restart()
+	at := time.Second + 49*time.Millisecond
+	for range 100 {
+		at += 40 * time.Millisecond
+		m.add(at, 1000, false)
+		if r := m.measured(at).Rate; r > 25.1 || r > 0 && r < 24.9 {
+			t.Fatalf("%v pictures a second", r)
+		}
+	}
+	if r := m.measured(at); r.Rate == 0 || r.BitRate < 199000 || r.BitRate > 201000 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestAMeterFollowsTheStreamAndForgetsOneThatStopped(t *testing.T) {
 	var m meter
 	now := time.Hour

@@ -156,8 +156,12 @@ func (s *session) run(ctx context.Context) error {
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return s.dialTLS(ctx, network, addr, trust)
 		},
-		TLSConfig:     trust,
-		OnPacketsLost: func(n uint64) { s.locked(func() { s.sink.Packets(0, 0, n, 0) }) },
+		TLSConfig: trust,
+		OnPacketsLost: func(n uint64) {
+			if n < 1<<15 { // otherwise one has come late, or again
+				s.locked(func() { s.sink.Packets(0, 0, n, 0) })
+			}
+		},
 		OnDecodeError: func(err error) {
 			s.locked(func() { s.sink.Packets(0, 0, 0, 1) })
 			if errors.Is(err, liberrors.ErrClientRTPPacketTooBigUDP{}) && s.oversize.Add(1) == maxOversize {

@@ -247,3 +247,26 @@ func TestRedirectsAreFollowedButNotForEver(t *testing.T) {
 		}
 	}
 }
+
+// losses counts lost packets beside.
+type losses struct {
+	keeper
+
+	lost atomic.Uint64
+}
+
+func (l *losses) Packets(_, _, lost, _ uint64) { l.lost.Add(lost) }
+
+func TestAPacketThatComesAgainIsNotLost(t *testing.T) {
+	again := func(p *rtp.Packet) []*rtp.Packet { return []*rtp.Packet{p, p.Clone()} }
+	cam := rtsptest.Start(t, rtsptest.Config{Clip: rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, GOP: 5}), Packet: again})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := &losses{keeper: keeper{viewer: viewer{end: cancel}}}
+	if err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, l); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.lost.Load(); n > 0 || len(l.units) < 5 {
+		t.Errorf("%d packets are lost, %d units came", n, len(l.units))
+	}
+}
