@@ -269,4 +269,9 @@ func TestAPacketThatComesAgainIsNotLost(t *testing.T) {
 	if n := l.lost.Load(); n > 0 || len(l.units) < 5 {
 		t.Errorf("%d packets are lost, %d units came", n, len(l.units))
 	}
+	for i, u := range l.units {
+		if i > 0 && (u.Lost || u.Damaged || u.Ticks == l.units[i-1].Ticks) {
+			t.Errorf("unit %d: %v, lost %v, damaged %v", i, u.Ticks, u.Lost, u.Damaged)
+		}
+	}
 }

@@ -56,6 +56,9 @@ type track struct {
 	sent     uint32 // RTP time of the last unit
 }
 
+// What comes no further behind has come again, or too late; further behind, the camera counts anew.
+const maxLate = 64
+
 // So many units that go on with another's picture tell that a camera marks slices.
 const maxSlices = 2
 
@@ -175,6 +178,9 @@ func (t *track) packet(p *packet) {
 		t.sink.Reached(ingest.StageFirstPacket)
 	}
 	t.sink.Packets(1, uint64(len(p.Payload)), 0, 0)
+	if behind := int16(t.expected - p.SequenceNumber); t.started && p.SSRC == t.ssrc && behind > 0 && behind <= maxLate {
+		return
+	}
 	gap := t.started && (p.SSRC != t.ssrc || p.SequenceNumber != t.expected)
 	t.damaged = t.damaged || gap && t.begun
 	if t.begun && (p.Timestamp != t.stamp || p.SSRC != t.ssrc) && t.end != nil {
