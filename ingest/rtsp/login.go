@@ -30,6 +30,9 @@ var scheme = regexp.MustCompile(`(?i)(?:^|,)\s*(?:basic|digest)\s`)
 func (l *login) question(r *base.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.user == "" && l.password == "" {
+		return
+	}
 	if r.StatusCode != base.StatusUnauthorized {
 		l.accepted = l.accepted || l.count > 0 && r.StatusCode == base.StatusOK
 		return

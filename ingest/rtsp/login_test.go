@@ -23,6 +23,7 @@ type guard struct {
 	life  int      // requests a nonce is good for; 0: all
 
 	user, password string
+	udp            bool
 	digest         string // the challenge that is to be answered; empty: basic
 
 	mu                       sync.Mutex
@@ -89,6 +90,7 @@ func TestCamerasThatAskForUserAndPasswordInEveryWayAreAnswered(t *testing.T) {
 		"qualities of protection":            {ask: []string{plain + `, qop="auth-int, auth"`}, digest: plain + `, qop="auth"`},
 		"an opaque value":                    {ask: []string{plain + `, opaque="xyz"`}, digest: plain + `, opaque="xyz"`},
 		"a nonce for each request":           {ask: []string{plain}, life: 1, digest: plain},
+		"a nonce for each request, over UDP": {ask: []string{plain}, life: 1, udp: true, digest: plain},
 		"a nonce for each request, and told": {ask: []string{plain + `, qop="auth"`}, life: 1, stale: `, stale=true`, digest: plain + `, qop="auth"`},
 		"signs in the user's name":           {ask: []string{plain}, digest: plain, user: `us"er\n`},
 	} {
@@ -97,18 +99,26 @@ func TestCamerasThatAskForUserAndPasswordInEveryWayAreAnswered(t *testing.T) {
 				g.user = "us er"
 			}
 			g.password = "p@ss:/w#rd % ü\""
-			cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, Ask: g.answer})
+			cam := rtsptest.Start(t, rtsptest.Config{Clip: clip, UDP: g.udp, Ask: g.answer})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			c := ingest.Camera{Name: "door", Address: cam.Address(), Username: g.user, Password: g.password}
+			if g.udp {
+				c.Transport = ingest.TransportUDP
+			}
 			if err := rtsp.New(rtsp.Config{Camera: c}).Run(ctx, &viewer{end: cancel}); err != nil {
 				t.Fatal(err)
 			}
 			if g.wrong > 0 {
 				t.Errorf("%d wrong answers, after which cameras lock accounts", g.wrong)
 			}
+			// Without any there is nothing to answer.
+			c.Username, c.Password = "", ""
+			if e := ingest.AsError(rtsp.New(rtsp.Config{Camera: c}).Run(t.Context(), &viewer{end: cancel})); e == nil || e.Reason != ingest.ReasonAuthFailed || g.wrong > 0 {
+				t.Errorf("%v and %d wrong answers without a password", e, g.wrong)
+			}
 			// One wrong answer for each attempt, and no more.
-			g.wrong, c.Password = 0, "wrong"
+			c.Username, c.Password = g.user, "wrong"
 			err := rtsp.New(rtsp.Config{Camera: c}).Run(t.Context(), &viewer{end: cancel})
 			if e := ingest.AsError(err); e == nil || e.Reason != ingest.ReasonAuthFailed || g.wrong != 1 {
 				t.Errorf("%v after %d wrong answers", err, g.wrong)
