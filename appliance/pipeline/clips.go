@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,8 @@ type clipEvent struct {
 const (
 	maxClip      = 2 * time.Minute
 	maxClipBytes = 256 << 20
+	// maxFindTime is how much longer a clip gets for what was found late.
+	maxFindTime = 10 * time.Second
 	// clipSlack is how much longer than its own time a clip is waited for.
 	clipSlack = 15 * time.Second
 )
@@ -59,9 +62,15 @@ func (c *clips) close() {
 	c.jobs.Wait()
 }
 
-// keep has the video around events kept: around of it before and after each. They are of one frame.
+// keep has the video around events kept: around of it before what they tell of and after they were found. They are of one frame.
 func (c *clips) keep(events []store.Event, committed <-chan struct{}, around time.Duration) {
-	from, to := events[0].Time.Add(-around), events[0].Time.Add(around)
+	from, to := events[0].Time, events[0].Time.Add(around)
+	for i := range events {
+		if since := sinceOf(&events[i]); since.Before(from) {
+			from = since
+		}
+	}
+	from = from.Add(-around)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := c.job
@@ -74,6 +83,18 @@ func (c *clips) keep(events []store.Event, committed <-chan struct{}, around tim
 	for i := range events {
 		j.events = append(j.events, clipEvent{event: &events[i], committed: committed})
 	}
+}
+
+// sinceOf is when what an event tells of happened: some are found seconds later, when a track is given up.
+func sinceOf(e *store.Event) time.Time {
+	var a struct{ Since time.Time }
+	if json.Unmarshal(e.Payload, &a) != nil || a.Since.IsZero() {
+		return e.Time
+	}
+	if earliest := e.Time.Add(-maxFindTime); a.Since.Before(earliest) {
+		return earliest
+	}
+	return a.Since
 }
 
 // write writes a clip to its end and names it in the rows of its events.
