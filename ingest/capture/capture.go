@@ -54,6 +54,7 @@ type Clock struct {
 	reported  ingest.Instant // of the last report; zero: there was none
 	believed  bool
 	agreeing  int
+	wanders   bool // the last report does not fit the one before it
 	cameraOff time.Duration
 	// applied is capture wall time minus media time as used last.
 	applied time.Duration
@@ -158,19 +159,24 @@ func (c *Clock) Report(r ingest.SenderReport) {
 	got := wallNS(r.NTP) - media
 	c.cameraOff = wallNS(r.NTP) - (media + c.offset + c.wallMinusMono)
 	first := c.reported.Wall.IsZero()
+	c.wanders = false
 	agree := maxDisagreement
 	if !first {
 		agree += time.Duration(float64((r.Received.Mono - c.reported.Mono).Abs()) * crystal)
 	}
 	if first || (got-c.report).Abs() > agree {
-		c.agreeing = 0
+		c.agreeing, c.wanders = 0, !first
 	}
 	c.agreeing++
 	c.report, c.reported = got, r.Received
 	c.believed = c.agreeing >= 2 && c.cameraOff.Abs() <= maxSkew
 }
 
-// Reports says whether sender reports arrive, and how far the camera's clock is from the box's by them.
+// Reports says whether sender reports arrive, and how far the camera's clock is from the box's by them; 0 where they do not
+// fit each other.
 func (c *Clock) Reports() (arrive bool, offset time.Duration) {
+	if c.wanders {
+		return true, 0
+	}
 	return !c.reported.Wall.IsZero(), c.cameraOff
 }

@@ -330,3 +330,24 @@ func TestAnOldReportSaysNothing(t *testing.T) {
 		t.Error("the reports are used after six minutes without any")
 	}
 }
+
+// Reports that count RTP time by another clock than the packets, or whose clock wanders, tell no offset; a clock that was
+// set tells its new one.
+func TestReportsThatDoNotFitEachOtherTellNoOffset(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		shift func(i int) time.Duration
+		want  time.Duration
+	}{
+		{"another clock", func(i int) time.Duration { return time.Duration(i) * time.Hour }, 0},
+		{"three hours ahead", func(int) time.Duration { return 3 * time.Hour }, 3 * time.Hour},
+		{"set once", func(i int) time.Duration { return time.Duration(i/3) * time.Hour }, time.Hour},
+	} {
+		var clock capture.Clock
+		feed(t, &clock, 0, 500, jitter(50*time.Millisecond, 60*time.Millisecond), 0)
+		reports(&clock, 5, c.shift, 500)
+		if _, off := clock.Reports(); (off - c.want).Abs() > time.Second {
+			t.Errorf("%s: %v", c.name, off)
+		}
+	}
+}
