@@ -137,9 +137,10 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 		if err != nil {
 			return nil, wrap(err)
 		}
+		var j jpegs
 		t.depacketise = func(p *packet) ([][]byte, error) {
-			picture, err := d.Decode(p)
-			return [][]byte{picture}, err
+			picture, err := d.Decode(j.packet(p))
+			return [][]byte{j.picture(picture)}, err
 		}
 		t.assembler = bitstream.NewAssembler(ingest.MJPEG)
 	default:

@@ -2,6 +2,9 @@ package rtsp
 
 import (
 	"bytes"
+	"image/jpeg"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +40,7 @@ func FuzzTrack(f *testing.F) {
 	f.Add(uint8(0), []byte{8, 0, 0x65, 1, 2, 3, 4, 5, 6, 7, 4, 0x80, 0x41, 1, 2, 3})
 	f.Add(uint8(1), []byte{6, 0x80, 0x26, 1, 2, 3, 4, 5})
 	f.Add(uint8(2), []byte{9, 0x80, 0, 0, 0, 0, 1, 80, 8, 8, 1})
+	f.Add(uint8(2), []byte{18, 0x80, 0, 0, 0, 0, 65, 200, 8, 8, 0, 4, 0xFF, 0xFF, 0, 0, 0, 0, 1, 2})
 	f.Add(uint8(0), []byte{4, 0, 0x7C, 0x85, 1, 2, 4, 0x80, 0x7C, 0x45, 3, 4}) // a picture in fragments
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
 		formats := []format.Format{
@@ -164,6 +168,65 @@ func packetsOf(t *testing.T, clip *rtsptest.Clip) []*rtp.Packet {
 		}
 	}
 	return packets
+}
+
+// What the library writes, it does not read again.
+func TestJPEGsWithRestartsAndTablesSentOnceAreRead(t *testing.T) {
+	plain := rtsptest.ClipConfig{Codec: "mjpeg", Width: 64, Height: 64, Frames: 5}
+	sliced := plain
+	sliced.Extra = []string{"-threads", "4", "-thread_type", "slice"}
+	for name, c := range map[string]struct {
+		clip *rtsptest.Clip
+		once bool
+	}{"restarts": {rtsptest.Render(t, sliced), false}, "tables once": {rtsptest.Render(t, plain), true}, "both": {rtsptest.Render(t, sliced), true}} {
+		t.Run(name, func(t *testing.T) {
+			track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, &format.MJPEG{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := (&format.MJPEG{}).CreateEncoder()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := &collector{}
+			track.sink, track.now = got, func() ingest.Instant { return ingest.Instant{Mono: time.Second} }
+			for i, u := range c.clip.Units {
+				packets, err := e.Encode(u.NALUs[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				for n, p := range packets {
+					if p.Timestamp = uint32(3600 * i); c.once {
+						p.Payload[5] = 200
+						at := 8
+						if p.Payload[4] >= 64 {
+							at += 4
+						}
+						if length := int(p.Payload[at+2])<<8 | int(p.Payload[at+3]); n == 0 && i > 0 {
+							p.Payload = slices.Concat(p.Payload[:at], []byte{0, 0, 0, 0}, p.Payload[at+4+length:])
+						}
+					}
+					track.packet(p)
+				}
+			}
+			if len(got.units) != len(c.clip.Units) || got.bad > 0 {
+				t.Fatalf("%d pictures, %d bad packets", len(got.units), got.bad)
+			}
+			for i, u := range c.clip.Units {
+				want, err := jpeg.Decode(bytes.NewReader(u.NALUs[0]))
+				if err != nil {
+					t.Fatal(err)
+				}
+				is, err := jpeg.Decode(bytes.NewReader(got.units[i].Data))
+				if err != nil || !reflect.DeepEqual(is, want) {
+					t.Errorf("picture %d is another than was sent: %v", i, err)
+				}
+			}
+			if restarts := bytes.Contains(got.units[0].Data, []byte{0xFF, 0xDD}); restarts != (name != "tables once") {
+				t.Errorf("restarts: %v", restarts)
+			}
+		})
+	}
 }
 
 // FuzzSDP reads descriptions: a track or an error that says what is wrong, never both, never neither.
