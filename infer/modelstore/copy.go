@@ -87,7 +87,7 @@ const (
 
 // lockDir keeps other processes out of a directory until the file is closed.
 func lockDir(dir string) (*os.File, error) {
-	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func removeLeft(dir string) {
 	for _, name := range namesIn(dir) {
 		left := filepath.Join(dir, name)
 		info, err := os.Lstat(filepath.Join(left, ".lock"))
-		if !strings.HasPrefix(name, temporary) || err != nil || time.Since(info.ModTime()) < time.Minute { // being made
-			continue
+		if !strings.HasPrefix(name, temporary) || err != nil || !info.Mode().IsRegular() || time.Since(info.ModTime()) < time.Minute {
+			continue // another's, or being made
 		}
 		if lock, err := lockDir(left); err == nil {
 			_ = os.RemoveAll(left) // maybe another user's

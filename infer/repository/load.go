@@ -51,6 +51,7 @@ func (r *Repository) Load(ctx context.Context, name string, opts infer.LoadOptio
 	if err := r.apply(ctx, p); err != nil {
 		return err
 	}
+	r.unknown.Store(false) // from now on the client says what is served
 	r.refreshEnsembles(ctx)
 	return nil
 }
