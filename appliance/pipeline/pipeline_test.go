@@ -91,7 +91,8 @@ func startWith(t *testing.T, a pipeline.Analysing, rules pipeline.Rules) *box {
 func startConfigured(t *testing.T, a pipeline.Analysing, adjust func(*pipeline.Config)) *box {
 	t.Helper()
 	b := &box{t: t, dir: t.TempDir(), analysis: map[string]pipeline.Analysis{}, told: make(chan struct{}, 1)}
-	b.store = store.New(store.Config{Dir: b.dir, Window: 10 * time.Millisecond})
+	// On a disk that is near full pictures are shed.
+	b.store = store.New(store.Config{Dir: b.dir, Window: 10 * time.Millisecond, Retention: store.Retention{MinFree: -1}})
 	ctx, cancel := context.WithCancel(context.Background())
 	storeCtx, cancelStore := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
