@@ -14,7 +14,8 @@ import (
 
 // TestEventsAndTracksHavePicturesAndClips runs the demo with a zone over most of the picture.
 func TestEventsAndTracksHavePicturesAndClips(t *testing.T) {
-	p := launch(t, t.TempDir(), "--demo", "--onnxruntime", onnxruntime(t))
+	// On a disk that is near full pictures are shed.
+	p := launch(t, t.TempDir(), "--demo", "--onnxruntime", onnxruntime(t), "--min-free-gib=0.01")
 	p.until("confirmed tracks", 60*time.Second, func() bool { return len(p.tracks("")) > 0 })
 	p.cli("camera", "update", "street", "--clip", "1s")
 	p.cli("rule", "line", "street", "middle", "0.5,0", "0.5,1")
