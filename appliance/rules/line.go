@@ -34,8 +34,7 @@ type walker struct {
 	other     side      // where it was last seen, when that is not confirmed
 	since     time.Time // of other
 	through   bool      // the step to other went between the ends
-
-	clear bool // it has been clear of the line there
+	clear     bool      // it has been clear of the line there
 
 	place   Point // the last one off the line
 	at      side  // of place
