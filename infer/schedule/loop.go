@@ -137,6 +137,7 @@ func (l *loop) ring() {
 		l.armLocked()
 	}
 	l.sweepLocked(now)
+	l.armAtLocked(l.sweep)
 	rejected := l.takeLocked()
 	l.mu.Unlock()
 	l.deliver(rejected)
@@ -269,12 +270,13 @@ func (l *loop) freeLocked(hint int) bool {
 // armLocked makes the timer ring in time for the policy.
 func (l *loop) armLocked() { l.armAtLocked(l.policy.wake()) }
 
-// sweepLocked makes it ring for what waits now, too.
+// sweepLocked makes it ring for what waits now, too. From then on ring does, as
+// long as something waits.
 func (l *loop) sweepLocked(now time.Time) {
 	if l.sweep.IsZero() && l.policy.queued() > 0 {
 		l.sweep = now.Add(sweepEvery)
+		l.armAtLocked(l.sweep)
 	}
-	l.armAtLocked(l.sweep)
 }
 
 func (l *loop) armAtLocked(at time.Time) {
@@ -322,7 +324,9 @@ func (l *loop) Enqueue(j *Job, inline bool) error {
 		mine = l.dispatchLocked(now, hint, own)
 	}
 	l.armLocked()
-	l.sweepLocked(now)
+	if mine == nil {
+		l.sweepLocked(now)
+	}
 	rejected := l.takeLocked()
 	l.mu.Unlock()
 	l.deliver(rejected)
@@ -342,7 +346,13 @@ func (l *loop) Done(j *Job) {
 }
 
 // Reschedule implements Scheduler.
-func (l *loop) Reschedule(j *Job) { l.back(j, l.policy.reschedule) }
+func (l *loop) Reschedule(j *Job) {
+	l.back(j, func(now time.Time, j *Job) int {
+		hint := l.policy.reschedule(now, j)
+		l.sweepLocked(now)
+		return hint
+	})
+}
 
 // back tells the policy of a job that an instance is through with.
 func (l *loop) back(j *Job, tell func(time.Time, *Job) int) {
@@ -353,7 +363,6 @@ func (l *loop) back(j *Job, tell func(time.Time, *Job) int) {
 		l.dispatchLocked(now, hint, nil)
 	}
 	l.armLocked()
-	l.sweepLocked(now)
 	rejected := l.takeLocked()
 	l.mu.Unlock()
 	l.deliver(rejected)
