@@ -282,6 +282,22 @@ func TestWhoStandsStillStaysHoweverRareFramesAre(t *testing.T) {
 	}
 }
 
+// Another track's end says nothing of who is there, and who is missed later left then.
+func TestWhoIsNoLongerSeenLeftWhenHeWasMissed(t *testing.T) {
+	e := rules.New(rules.Set{Zones: []rules.Zone{square(0)}})
+	here, away := at(1, "person", 0.5, 0.5), at(2, "person", 0.1, 0.5)
+	e.Observe(epoch, []rules.Object{here, away})
+	e.Observe(epoch.Add(time.Second), []rules.Object{here})
+	e.End(1, 2, epoch.Add(time.Second))
+	for s := 12; s < 16; s++ {
+		e.Observe(epoch.Add(time.Duration(s)*time.Second), nil)
+	}
+	got := brief(e.End(1, 1, epoch.Add(15*time.Second)))
+	if diff := cmp.Diff([]string{"zone_left at 15s spent 12s inside 0 track_ended"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestChangedRulesLetGoAndOthersGoOn(t *testing.T) {
 	kept, changed := square(0), square(0)
 	kept.ID, changed.ID = "kept", "changed"

@@ -29,8 +29,8 @@ type visitor struct {
 	dwelt    bool          // was told of this visit
 	loitered bool          // was told of this object
 	score    float64
-	seen     bool      // in the frame at hand
-	missed   time.Time // the first frame it was not seen in since; zero: it was seen in the last
+	seen     time.Time // the last time
+	missed   time.Time // the first frame after it, in which it was not seen; zero: there was none
 }
 
 func newZoneFollower(z *Zone) *zoneFollower {
@@ -47,7 +47,7 @@ func (z *zoneFollower) see(at time.Time, k key, o *Object, out []Event) []Event 
 		v = &visitor{}
 		z.visitors[k] = v
 	}
-	v.score, v.seen, v.missed = o.Score, true, time.Time{}
+	v.score, v.seen, v.missed = o.Score, at, time.Time{}
 	p := z.anchor(o)
 	if within(z.Polygon, p) == v.inside {
 		v.other = false
@@ -121,10 +121,9 @@ func (z *zoneFollower) lose(at time.Time, k key, reason string, out []Event) []E
 // settle notes who is missed, and tells when the zone has been full, or no longer full, for long enough.
 func (z *zoneFollower) settle(at time.Time, out []Event) []Event {
 	for _, v := range z.visitors {
-		if !v.seen && v.missed.IsZero() {
+		if v.missed.IsZero() && at.After(v.seen) {
 			v.missed = at
 		}
-		v.seen = false
 	}
 	if z.Occupancy <= 0 {
 		return out
