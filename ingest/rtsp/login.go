@@ -95,6 +95,15 @@ func (l *login) answer(r *base.Request) {
 	}
 }
 
+// try sends a request, and once more where the camera has asked anew.
+func (l *login) try(send func() error) error {
+	err := send()
+	if l.again(err) {
+		err = send()
+	}
+	return err
+}
+
 // again reports whether a request that failed is to be sent again: the camera has asked anew.
 func (l *login) again(err error) bool {
 	if err == nil || ingest.AsError(typed(err, ingest.StageSetup, ingest.Camera{})).Reason != ingest.ReasonAuthFailed {

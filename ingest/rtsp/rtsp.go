@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluenviron/gortsplib/v5"
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/pion/rtcp"
@@ -244,11 +245,11 @@ var errInTheClear = errors.New("the camera offers no SRTP, without which UDP wou
 // play brings the session to where packets flow.
 func (s *session) play(u *base.URL) error {
 	s.stage = ingest.StageDial
-	desc, _, err := s.client.Describe(u)
-	if s.login.again(err) {
+	var desc *description.Session
+	if err := s.login.try(func() (err error) {
 		desc, _, err = s.client.Describe(u)
-	}
-	if err != nil {
+		return err
+	}); err != nil {
 		return err
 	}
 	s.stage = ingest.StageDescribe
@@ -266,11 +267,10 @@ func (s *session) play(u *base.URL) error {
 		return &ingest.Error{Reason: ingest.ReasonTransportRefused, Err: errInTheClear}
 	}
 	s.settingUp.Store(true)
-	_, err = s.client.Setup(desc.BaseURL, t.media, 0, 0)
-	if s.login.again(err) {
-		_, err = s.client.Setup(desc.BaseURL, t.media, 0, 0)
-	}
-	if err != nil {
+	if err := s.login.try(func() error {
+		_, err := s.client.Setup(desc.BaseURL, t.media, 0, 0)
+		return err
+	}); err != nil {
 		return err
 	}
 	t.stream.Transport = transportOf(s.client)
@@ -288,11 +288,10 @@ func (s *session) play(u *base.URL) error {
 			s.locked(func() { t.report(sr) })
 		}
 	})
-	_, err = s.client.Play(nil)
-	if s.login.again(err) {
-		_, err = s.client.Play(nil)
-	}
-	if err != nil {
+	if err := s.login.try(func() error {
+		_, err := s.client.Play(nil)
+		return err
+	}); err != nil {
 		return err
 	}
 	s.sink.Reached(ingest.StageSetup)
