@@ -103,6 +103,9 @@ func (f *dayFile) events(ctx context.Context, tail string, args []any) (list []k
 	return list, rows.Err()
 }
 
+// NewestEvent is the largest sequence number of an event that is shown; 0 when there was none.
+func (s *Store) NewestEvent() int64 { return s.lastEvent.Load() }
+
 // EventsAfter reads up to limit events with a sequence number above seq, in order of sequence number: what a sink
 // delivers next. An event is shown when all before it are durable, so a cursor never passes one by.
 func (s *Store) EventsAfter(ctx context.Context, seq int64, limit int) ([]Event, error) {
@@ -110,7 +113,7 @@ func (s *Store) EventsAfter(ctx context.Context, seq int64, limit int) ([]Event,
 		return nil, err
 	}
 	limit = min(max(limit, 1), maxPage)
-	last := s.lastEvent.Load()
+	last := s.NewestEvent()
 	var all []Event
 	for _, day := range s.days.list(0, 1<<40) {
 		list, err := readDay(ctx, s, day, limit, func(ctx context.Context, f *dayFile, n int) ([]keyed[Event], error) {

@@ -169,12 +169,13 @@ func (b *Book) QueryCounts(ctx context.Context, req *vedettev1.QueryCountsReques
 	if c.Location, err = location(req.GetTimeZone()); err != nil {
 		return nil, invalid("time_zone", "%q is no time zone of the IANA data base, such as Europe/Oslo", req.GetTimeZone())
 	}
-	if err := b.tally(ctx, c, req.GetRule(), store.Query{
+	newest := b.cfg.Store.NewestEvent()
+	if err := b.tally(ctx, c, req.GetRule(), newest, store.Query{
 		Cameras: []string{camera}, Types: []string{rules.LineCrossed, rules.ZoneEntered}, Start: start, End: end, Ascending: true, PageSize: 1000,
 	}); err != nil {
 		return nil, err
 	}
-	resp := &vedettev1.QueryCountsResponse{}
+	resp := &vedettev1.QueryCountsResponse{NewestEvent: newest}
 	for k, n := range c.All() {
 		resp.Counts = append(resp.Counts, &vedettev1.Count{
 			Rule: k.Rule, Type: k.Type, Class: k.Class, Direction: k.Direction, StartTime: timestamppb.New(k.Start), Count: n,
@@ -183,8 +184,8 @@ func (b *Book) QueryCounts(ctx context.Context, req *vedettev1.QueryCountsReques
 	return resp, nil
 }
 
-// tally counts the events a query finds; rule "": of every rule.
-func (b *Book) tally(ctx context.Context, c *rules.Counts, rule string, q store.Query) error {
+// tally counts the events up to the newest that a query finds; rule "": of every rule.
+func (b *Book) tally(ctx context.Context, c *rules.Counts, rule string, newest int64, q store.Query) error {
 	for n := 0; ; {
 		list, next, err := b.cfg.Store.ListEvents(ctx, q)
 		if err != nil {
@@ -192,8 +193,8 @@ func (b *Book) tally(ctx context.Context, c *rules.Counts, rule string, q store.
 		}
 		for i := range list {
 			var a map[string]string
-			if json.Unmarshal(list[i].Payload, &a) != nil {
-				continue // none of ours
+			if list[i].Seq > newest || json.Unmarshal(list[i].Payload, &a) != nil {
+				continue // came meanwhile, or is none of ours
 			}
 			e := rules.Event{Type: list[i].Type, Time: list[i].Time, Rule: a["zone"] + a["line"], Class: a["class"], Direction: a["direction"]}
 			if rule == "" || rule == e.Rule {

@@ -355,6 +355,61 @@ try {
     await accessible(page);
     await shot(page, "counts");
   });
+  await check("an event counts once, whether it is told before the page's counts come, or after", async () => {
+    const p = await context.newPage();
+    watch(p);
+    try {
+      // The stream of events can be held back.
+      await p.addInitScript(() => {
+        const add = EventSource.prototype.addEventListener;
+        let late;
+        window.hold = () => (late = []);
+        window.release = () => {
+          const all = late;
+          late = undefined;
+          all.forEach((tell) => tell());
+          return all.length;
+        };
+        EventSource.prototype.addEventListener = function (name, then, ...more) {
+          add.call(this, name, name === "events" ? (e) => (late ? late.push(() => then(e)) : then(e)) : then, ...more);
+        };
+      });
+      const from = new Date(Date.now() - 3600e3).toISOString();
+      const truly = async () => ((await (await fetch(`${appliance.url}/v1/cameras/street/counts?start_time=${from}&bucket=86400s`)).json()).counts ?? []).reduce((n, c) => n + Number(c.count), 0);
+      const another = async () => {
+        const before = await truly();
+        await until("another event", async () => (await truly()) > before);
+      };
+      const same = async (how) => until(`the counts on the page to be the box's, ${how}`, async () => {
+        const before = await truly();
+        const shown = await p.evaluate(() => [...document.querySelectorAll("section.long td:nth-child(4)")].reduce((n, c) => n + Number(c.textContent), 0));
+        if (shown > (await truly())) throw new Error(`the page counts ${shown}, the box ${before}`);
+        return shown === before && before === (await truly());
+      }, 20);
+      await open("#/counts/street", ".uplot", p);
+      await same("at first");
+      await p.evaluate(() => window.hold());
+      await another();
+      const answered = p.waitForResponse(/street\/counts/);
+      await p.getByLabel("Time", { exact: true }).selectOption("1");
+      await (await answered).finished();
+      await p.waitForFunction(() => document.querySelector("section.long td.time"));
+      expect((await p.evaluate(() => window.release())) > 0, "no event was held back");
+      await same("when it is told after the counts that have it");
+      let answer;
+      const went = new Promise((go) => p.route(/street\/counts/, async (route) => {
+        answer = { route, response: await route.fetch() };
+        go();
+      }, { times: 1 }));
+      await p.getByLabel("Time", { exact: true }).selectOption("0");
+      await went;
+      await another();
+      await answer.route.fulfill({ response: answer.response });
+      await same("when it is told before counts that do not have it");
+    } finally {
+      await p.close();
+    }
+  });
   await check("no screen asks again for what the live stream tells, though things happen all the time", async () => {
     const newest = async () => (await (await fetch(`${appliance.url}/v1/events?page_size=1`)).json()).events[0].name;
     for (const hash of ["#/camera/street", "#/events", "#/counts/street"]) {

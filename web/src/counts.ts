@@ -25,6 +25,11 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   let drawn: Plot[] = [];
   let counts: Count[] = [];
+  /** The newest event that is in counts, by its number; those above it came after what was asked for. */
+  let newest = 0;
+  /** What came since counts were asked for that are not here yet. */
+  let early: Event[] | undefined;
+  let asked = 0;
   let rules: { name: string; title: string }[] = [];
   const filters = el("div", { class: "filters" }, camera, period, download, el("a", { class: "button", href: `#/zones/${id}` }, "Zones and lines"), el("span", { class: "meaning" }, `Times in ${zone}`));
   const numbers = el("section", { class: "long" }, el("h2", {}, "In numbers"),
@@ -35,20 +40,30 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
     if (!id) return;
     const { minutes, bucket } = spans[Number(period.value)]!;
     const end = live.now();
-    const q = new URLSearchParams({ startTime: new Date(end - minutes * 60000).toISOString(), endTime: new Date(end + 1000).toISOString(), bucket: `${bucket}s`, timeZone: zone });
+    const q = new URLSearchParams({ startTime: new Date(end - minutes * 60000).toISOString(), endTime: new Date(end + 60000).toISOString(), bucket: `${bucket}s`, timeZone: zone });
+    const mine = ++asked;
+    early = [];
     try {
-      const [answer, { zones, lines }] = await Promise.all([ask<{ counts?: Count[] }>("GET", `/v1/cameras/${id}/counts?${q.toString()}`), loadRules(`cameras/${id}`)]);
+      const [answer, { zones, lines }] = await Promise.all([ask<{ counts?: Count[]; newestEvent?: string }>("GET", `/v1/cameras/${id}/counts?${q.toString()}`), loadRules(`cameras/${id}`)]);
+      if (mine !== asked) return; // another time was chosen meanwhile
       fill(fault);
+      newest = Number(answer.newestEvent ?? 0);
       counts = answer.counts ?? [];
       rules = [...lines, ...zones].map((r) => ({ name: r.name, title: r.displayName || lastPart(r.name) }));
       for (const c of counts) if (!rules.some((r) => r.name === c.rule)) rules.push({ name: c.rule, title: `${lastPart(c.rule)} (deleted)` });
+      const since = early ?? [];
+      early = undefined;
+      since.forEach(count);
       draw();
     } catch (e) {
+      if (mine !== asked) return;
+      early = undefined;
       fill(fault, (e as Error).message);
     }
   };
-  /** count adds what the live stream tells to what was asked for. */
+  /** count adds what the live stream tells to what was asked for, unless that has it. */
   const count = (e: Event): void => {
+    if (Number(lastPart(e.name)) <= newest) return;
     const { bucket } = spans[Number(period.value)]!;
     const rule = e.attributes?.line ?? e.attributes?.zone;
     const known = counts[0];
@@ -113,7 +128,10 @@ export function countsScreen(main: HTMLElement, id: string): () => void {
   void load();
   const offs = [live.on("cameras", cameras), live.on("events", (e) => {
     if (!e) soon();
-    else if (e.camera === `cameras/${id}` && ["line_crossed", "zone_entered"].includes(e.type)) count(e);
+    else if (e.camera === `cameras/${id}` && ["line_crossed", "zone_entered"].includes(e.type)) {
+      early?.push(e);
+      count(e);
+    }
   })];
   return () => {
     left = true;

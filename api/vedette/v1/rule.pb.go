@@ -1707,7 +1707,10 @@ func (x *QueryCountsRequest) GetTimeZone() string {
 type QueryCountsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By time, rule, class and direction. Buckets in which nothing happened are left out.
-	Counts        []*Count `protobuf:"bytes,1,rep,name=counts,proto3" json:"counts,omitempty"`
+	Counts []*Count `protobuf:"bytes,1,rep,name=counts,proto3" json:"counts,omitempty"`
+	// The number at the end of the name of the newest event there was when this was counted. Of what WatchEvents tells, those with
+	// a larger number are not among the counts.
+	NewestEvent   int64 `protobuf:"varint,2,opt,name=newest_event,json=newestEvent,proto3" json:"newest_event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1747,6 +1750,13 @@ func (x *QueryCountsResponse) GetCounts() []*Count {
 		return x.Counts
 	}
 	return nil
+}
+
+func (x *QueryCountsResponse) GetNewestEvent() int64 {
+	if x != nil {
+		return x.NewestEvent
+	}
+	return 0
 }
 
 // A Count says how often something happened in one bucket.
@@ -1965,9 +1975,10 @@ const file_vedette_v1_rule_proto_rawDesc = "" +
 	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x121\n" +
 	"\x06bucket\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06bucket\x12\x1b\n" +
-	"\ttime_zone\x18\x06 \x01(\tR\btimeZone\"@\n" +
+	"\ttime_zone\x18\x06 \x01(\tR\btimeZone\"c\n" +
 	"\x13QueryCountsResponse\x12)\n" +
-	"\x06counts\x18\x01 \x03(\v2\x11.vedette.v1.CountR\x06counts\"\xb4\x01\n" +
+	"\x06counts\x18\x01 \x03(\v2\x11.vedette.v1.CountR\x06counts\x12!\n" +
+	"\fnewest_event\x18\x02 \x01(\x03R\vnewestEvent\"\xb4\x01\n" +
 	"\x05Count\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
