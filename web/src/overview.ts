@@ -124,14 +124,21 @@ export function trackRow(t: Track): HTMLElement {
     el("td", { class: "time" }, clockTime(millis(t.startTime))),
     el("td", { class: "span" }, span(millis(t.endTime) - millis(t.startTime))),
     el("td", { class: "span" }, `${Math.round((t.score ?? 0) * 100)} %`),
-    el("td", {}, !open ? endWord(t) : inView(t) ? el("span", { class: "badge bad0" }, "in view") : "not known"));
+    el("td", {}, !open ? endWord(t) : inView(t) ? el("span", { class: "badge bad0" }, "in view") : analysed(t) ? "out of sight" : "not known"));
 }
 
-/** inView tells whether an open track is known to be in view: not while its camera is not seen or not analysed. */
-export function inView(t: Track): boolean {
+/** analysed tells whether a track's camera is seen and analysed. */
+function analysed(t: Track): boolean {
   const c = live.cameras.get(t.camera);
   return c !== undefined && stateOf(c).word === "live";
 }
+
+/** inView tells whether an open track is known to be in view: not while its camera is not seen or not analysed, nor once it has
+ * been missed for a second. It stays open for a while after that, since it may come back. */
+export const inView = (t: Track): boolean => analysed(t) && live.missing(t) <= 1000;
+
+/** whereabouts is what is known about an open track. */
+export const whereabouts = (t: Track): string => (inView(t) ? "in view" : analysed(t) ? "out of sight" : "not known whether it is still in view");
 
 /** endWord is why a track ended. */
 export const endWord = (t: Track): string => words(t.endReason, "END_REASON_") || "ended";
@@ -144,7 +151,7 @@ export const noCameras = (): HTMLElement => el("div", { class: "welcome" }, el("
 /** trackTable is the head of a list of tracks around its body. */
 export function trackTable(body: HTMLElement): HTMLElement {
   return table("Tracks", [["Class", "As the detector names it; it leads to the track"], ["Camera", ""], ["First seen", "Capture time of the first observation, in this browser's time zone"],
-    ["For", "From the first to the last observation"], ["Score", "The detector's highest score for it"], ["State", "In view, or why it ended"]], body);
+    ["For", "From the first to the last observation"], ["Score", "The detector's highest score for it"], ["State", "In view, out of sight for a moment, or why it ended"]], body);
 }
 
 export function overview(main: HTMLElement): () => void {
@@ -208,7 +215,7 @@ export function overview(main: HTMLElement): () => void {
   let told = "";
   const tracks = (): void => {
     const latest = [...live.tracks.values()].sort((a, b) => millis(b.startTime) - millis(a.startTime)).slice(0, 24);
-    const says = JSON.stringify(latest.map((t) => [t, inView(t)]));
+    const says = JSON.stringify(latest.map((t) => [t, whereabouts(t)]));
     if (says === told) return;
     told = says;
     const focused = document.activeElement?.closest<HTMLElement>("tr[data-track]")?.dataset.track;
@@ -222,7 +229,10 @@ export function overview(main: HTMLElement): () => void {
     tiles.forEach((t) => t.tick());
     tracks();
   })];
-  const timer = setInterval(() => tiles.forEach((t) => t.tick()), 500);
+  const timer = setInterval(() => {
+    tiles.forEach((t) => t.tick());
+    tracks();
+  }, 500);
   cameras();
   tracks();
   return () => {

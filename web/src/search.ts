@@ -4,7 +4,7 @@ import { ask, type Event, type Line, type Track, type Zone } from "./api";
 import { said } from "./camera";
 import { clockTime, el, eventTypes, explained, fill, lastPart, millis, nothing, percent, span, table, text } from "./dom";
 import { note } from "./notes";
-import { endWord, inView, trackRow, trackTable } from "./overview";
+import { endWord, inView, trackRow, trackTable, whereabouts } from "./overview";
 import { live } from "./state";
 import { colourOf } from "./view";
 import { loadRules } from "./zones";
@@ -150,7 +150,7 @@ function find(t: Track): HTMLElement {
   dot.style.background = colourOf(t.class);
   const picture = t.picture ? el("img", { src: t.picture, alt: `${t.class ?? "object"} on ${lastPart(t.camera)}`, loading: "lazy" }) : el("span", { class: "nopicture" }, "no picture");
   return el("li", { "data-track": lastPart(t.name) }, el("a", { href: `#/track/${t.name}` }, picture, el("b", {}, dot, t.class ?? "?", ` ${Math.round((t.score ?? 0) * 100)} %`),
-    el("span", {}, `${live.title(t.camera)}, ${clockTime(millis(t.startTime))}`), el("span", {}, `${span(millis(t.endTime) - millis(t.startTime))}, ${t.state !== "TRACK_STATE_OPEN" ? endWord(t) : inView(t) ? "in view" : "not known whether it is still in view"}`)));
+    el("span", {}, `${live.title(t.camera)}, ${clockTime(millis(t.startTime))}`), el("span", {}, `${span(millis(t.endTime) - millis(t.startTime))}, ${t.state !== "TRACK_STATE_OPEN" ? endWord(t) : whereabouts(t)}`)));
 }
 
 export function trackScreen(main: HTMLElement, name: string): () => void {
@@ -187,7 +187,7 @@ export function trackScreen(main: HTMLElement, name: string): () => void {
         el("section", { class: "stack" },
           el("div", { class: "panel" }, el("dl", { class: "facts" },
             ...fact("Class", t.class ?? "?", "As the detector names it"), ...fact("Score", percent(t.score), "The detector's highest score for it"),
-            ...fact("In view", `${span(millis(t.endTime) - start)}, ${t.state === "TRACK_STATE_OPEN" ? "still" : `until ${clockTime(millis(t.endTime))}`}`, "From the first to the last observation"),
+            ...fact("In view", `${span(millis(t.endTime) - start)}, ${t.state === "TRACK_STATE_OPEN" && inView(t) ? "still" : `until ${clockTime(millis(t.endTime))}`}`, "From the first to the last observation"),
             ...fact("End", t.state === "TRACK_STATE_OPEN" ? "–" : endWord(t), "Why it ended"), ...fact("Observations", t.observations ?? "0", "Pictures it was found in"), ...fact("Id", id, "Sequence and number within it; never used again")),
           el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => save(`track-${id}.json`, "application/json", JSON.stringify(t, null, 1)) }, "Save as JSON"), ...copyable(() => `/v1/${name}`, "AnalyticsService/GetTrack"))),
           el("div", { class: "panel" }, el("h2", {}, "Its events"), events.length ? el("ul", { class: "finds wide" }, ...events.map(happened)) : el("p", { class: "empty" }, "It crossed no line and entered no zone.")),

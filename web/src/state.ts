@@ -23,6 +23,7 @@ type Topic = keyof Topics;
 type Listener<T extends Topic> = (what: Topics[T]) => void;
 
 const keepTracks = 200;
+const keepSighted = 2000;
 /** The box says something every two seconds; after so many milliseconds without, what it said is old. */
 const patience = 6000;
 /** So long after nobody can see the page the stream ends, since a browser has few connections to one box; in milliseconds. */
@@ -41,6 +42,9 @@ class LiveState {
   /** The box's clock minus the browser's, in milliseconds. */
   clockOffset = 0;
 
+  /** Capture times, in milliseconds: of the newest analysed picture of each camera, and of the last one each track was seen in. */
+  private readonly analysed = new Map<string, number>();
+  private readonly sighted = new Map<string, number>();
   private readonly frames = new Map<string, Set<(f: Frame) => void>>();
   private listeners: { [T in Topic]?: Set<Listener<T>> } = {};
   private source: EventSource | undefined;
@@ -95,6 +99,27 @@ class LiveState {
     for (const l of (this.listeners[topic] ?? []) as Iterable<Listener<T>>) l(what);
   }
 
+  /** forgetOpen lets tracks go that may have ended unheard; those that have not are told again within a second. */
+  private forgetOpen(): void {
+    for (const [name, t] of this.tracks) if (t.state === "TRACK_STATE_OPEN") this.tracks.delete(name);
+  }
+
+  private analyse(f: Frame): void {
+    const at = millis(f.captureTime);
+    this.analysed.set(f.camera, at);
+    for (const o of f.observations ?? []) if (o.track) {
+      this.sighted.delete(o.track);
+      this.sighted.set(o.track, at);
+      if (this.sighted.size > keepSighted) this.sighted.delete(this.sighted.keys().next().value as string);
+    }
+    for (const l of this.frames.get(f.camera) ?? []) l(f);
+  }
+
+  /** missing is for how long a track has not been found in its camera's pictures, in milliseconds; 0 while none was analysed since. */
+  missing(t: Track): number {
+    return Math.max(0, (this.analysed.get(t.camera) ?? 0) - Math.max(this.sighted.get(t.name) ?? 0, millis(t.endTime)));
+  }
+
   /** title is what people call a camera. */
   title(camera: string | undefined): string {
     return this.cameras.get(camera ?? "")?.displayName || lastPart(camera);
@@ -131,6 +156,7 @@ class LiveState {
     source.addEventListener("open", () => {
       // A new stream begins with a new snapshot.
       cameras.clear();
+      this.forgetOpen();
       this.refused = 0;
       if (this.source !== source) this.source?.close();
       this.source = source;
@@ -175,7 +201,8 @@ class LiveState {
         this.broken = false;
       }
     });
-    hear<{ track?: { kind: string; track: Track }; frame?: Frame }>("analytics", (m) => {
+    hear<{ track?: { kind: string; track: Track }; frame?: Frame; gap?: object }>("analytics", (m) => {
+      if (m.gap) this.forgetOpen();
       if (m.track) {
         const t = m.track.track;
         this.tracks.delete(t.name);
@@ -183,7 +210,7 @@ class LiveState {
         if (this.tracks.size > keepTracks) this.tracks.delete(this.tracks.keys().next().value as string);
         this.tell("tracks", undefined);
       }
-      if (m.frame) for (const l of this.frames.get(m.frame.camera) ?? []) l(m.frame);
+      if (m.frame) this.analyse(m.frame);
     });
     hear<{ event?: Event; media?: Event; gap?: object }>("events", (m) => {
       if (m.event || m.gap) this.tell("events", m.event);

@@ -29,8 +29,10 @@ type TrackState int32
 
 const (
 	TrackState_TRACK_STATE_UNSPECIFIED TrackState = 0
-	TrackState_TRACK_STATE_OPEN        TrackState = 1
-	TrackState_TRACK_STATE_ENDED       TrackState = 2
+	// It is followed: in view, or missed for at most 3 s of what was analysed, after which it has ended. end_time says when it was
+	// seen last; while it is in view that is told once a second.
+	TrackState_TRACK_STATE_OPEN  TrackState = 1
+	TrackState_TRACK_STATE_ENDED TrackState = 2
 )
 
 // Enum value maps for TrackState.
