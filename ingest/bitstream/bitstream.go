@@ -12,25 +12,25 @@ import (
 // for concurrent use.
 type Assembler struct {
 	codec   ingest.Codec
-	sets    [][]byte // in the order they are sent: (VPS,) SPS, PPS
+	sets    []set // by kind, in the order they are sent: (VPS,) SPS, PPS; of each kind the one in use first
 	current ingest.Stream
 	// recovery is what the last unit said (see Recovery).
 	recovery int
 }
 
-// NewAssembler begins with the parameter sets known from elsewhere (the SDP); nil ones are awaited in
-// the stream.
+// NewAssembler begins with the parameter sets known from elsewhere (the SDP), in any order; others are awaited in the
+// stream.
 func NewAssembler(codec ingest.Codec, sets ...[]byte) Assembler {
 	a := Assembler{codec: codec, current: ingest.Stream{Codec: codec}}
-	if n := setCount(codec); n > 0 {
-		a.sets = make([][]byte, n)
-		for i := range min(n, len(sets)) {
-			if len(sets[i]) > 0 {
-				a.sets[i] = bytes.Clone(sets[i])
-			}
-		}
-		a.describe()
+	if setCount(codec) == 0 {
+		return a
 	}
+	for _, u := range sets {
+		if kind, n := a.kind(u); kind == unitSet {
+			a.keep(n, u)
+		}
+	}
+	a.describe()
 	return a
 }
 
@@ -65,18 +65,21 @@ func (a *Assembler) Assemble(units [][]byte) (data []byte, key, changed bool) {
 	size, picture := 0, false
 	fresh, recovers, whole := false, false, false
 	a.recovery = 0
-	inline := make([]bool, len(a.sets))
+	for i := range a.sets {
+		a.sets[i].inline = false
+	}
+	var slice []byte
 	for _, u := range units {
-		switch kind, set := a.kind(u); kind {
+		switch kind, n := a.kind(u); kind {
 		case unitSet:
-			inline[set] = true
-			if !bytes.Equal(a.sets[set], u) {
-				a.sets[set] = bytes.Clone(u)
+			if a.keep(n, u) {
 				fresh = true
 			}
 		case unitKey:
 			picture, key, whole = true, true, true
+			slice = u
 		case unitPicture:
+			slice = u
 			// Without a keyframe, decoding can begin where the encoder says so.
 			key = key || recovers && !picture && (a.recovery > 0 || intra(u))
 			picture = true
@@ -93,6 +96,9 @@ func (a *Assembler) Assemble(units [][]byte) (data []byte, key, changed bool) {
 	if !key || whole {
 		a.recovery = 0
 	}
+	if key && a.choose(slice) {
+		fresh = true
+	}
 	if fresh {
 		before := a.current
 		a.describe()
@@ -102,17 +108,17 @@ func (a *Assembler) Assemble(units [][]byte) (data []byte, key, changed bool) {
 		return nil, false, changed
 	}
 	if key {
-		for i, have := range inline {
-			if !have {
-				size += 4 + len(a.sets[i])
+		for _, s := range a.sets {
+			if !s.inline {
+				size += 4 + len(s.data)
 			}
 		}
 	}
 	data = make([]byte, 0, size)
 	if key {
-		for i, have := range inline {
-			if !have && len(a.sets[i]) > 0 {
-				data = appendUnit(data, a.sets[i])
+		for _, s := range a.sets {
+			if !s.inline {
+				data = appendUnit(data, s.data)
 			}
 		}
 	}
@@ -203,8 +209,19 @@ func (a *Assembler) Continues(units [][]byte) bool {
 	return false
 }
 
-// ParameterSets returns the current parameter sets without start codes; they are never written again.
-func (a *Assembler) ParameterSets() [][]byte { return a.sets }
+// ParameterSets returns the parameter sets in use, (VPS,) SPS, PPS, without start codes; nil ones are not known. They are
+// never written again.
+func (a *Assembler) ParameterSets() [][]byte {
+	n := setCount(a.codec)
+	if n == 0 {
+		return nil
+	}
+	sets := make([][]byte, n)
+	for kind := range sets {
+		sets[kind] = a.first(kind)
+	}
+	return sets
+}
 
 // hasSequenceHeader: AV1 key pictures of a stream one can join begin with a sequence header OBU (type 1).
 func hasSequenceHeader(obus [][]byte) bool {

@@ -2,7 +2,10 @@ package bitstream_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
+
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/bitstream"
@@ -124,4 +127,87 @@ func TestRecoveryPointsAreRead(t *testing.T) {
 			t.Errorf("%s: key %v, right %d pictures later", c.name, key, a.Recovery())
 		}
 	}
+}
+
+func TestAPictureChoosesItsParameterSetsByNumber(t *testing.T) {
+	for _, codec := range []ingest.Codec{ingest.H264, ingest.H265} {
+		t.Run(codec.String(), func(t *testing.T) {
+			name := map[ingest.Codec]string{ingest.H264: "h264", ingest.H265: "h265"}[codec]
+			small := rtsptest.Render(t, rtsptest.ClipConfig{Codec: name, Width: 96, Height: 64, Frames: 2})
+			large := rtsptest.Render(t, rtsptest.ClipConfig{Codec: name, Width: 128, Height: 64, Frames: 2})
+			sets := append(renumbered(codec, small.Sets), large.Sets...)
+			// Slices that begin as keyframes do, with the number of their PPS.
+			zero, one := []byte{0x65, 0b1_0001000, 0b1_1000000, 1}, []byte{0x65, 0b1_0001000, 0b010_10000, 1}
+			if codec == ingest.H265 {
+				zero, one = []byte{0x26, 1, 0b10_1_10000, 1}, []byte{0x26, 1, 0b10_010_100, 1}
+			}
+			a := bitstream.NewAssembler(codec, sets...)
+			for i, c := range []struct {
+				slice   []byte
+				width   int
+				changed bool
+			}{{zero, 128, false}, {zero, 128, false}, {one, 96, true}, {one, 96, false}, {zero, 128, true}} {
+				data, key, changed := a.Assemble([][]byte{c.slice})
+				units := bitstream.Units(data)
+				if !key || i > 0 && changed != c.changed || a.Stream().Width != c.width {
+					t.Errorf("keyframe %d: key %v, changed %v to %+v", i, key, changed, a.Stream())
+				}
+				if len(units) != len(sets)+1 || !bytes.Equal(units[0], a.ParameterSets()[0]) || len(a.ParameterSets()) != len(sets)/2 {
+					t.Errorf("keyframe %d: %d units", i, len(units))
+				}
+				// Whoever begins here finds the same in use.
+				b := bitstream.NewAssembler(codec)
+				b.Assemble(units)
+				if b.Stream() != a.Stream() || !bytes.Equal(bytes.Join(b.ParameterSets(), nil), bytes.Join(a.ParameterSets(), nil)) {
+					t.Errorf("keyframe %d: read again as %+v", i, b.Stream())
+				}
+			}
+			// A new set takes the place of the one of its number.
+			if data, _, changed := a.Assemble(append(slices.Clone(large.Sets), zero)); changed || len(bitstream.Units(data)) != len(sets)+1 {
+				t.Errorf("the same sets again: changed %v, %d units", changed, len(bitstream.Units(data)))
+			}
+		})
+	}
+}
+
+// renumbered gives parameter sets of the number 0, which refer to each other, the number 1.
+func renumbered(codec ingest.Codec, sets [][]byte) [][]byte {
+	// What stands in front of the numbers (in bytes; then they are one bit, 1, which becomes 010), without emulation prevention.
+	at := map[byte]int{0x67: 4, 0x68: 1, 0x42: 15, 0x44: 2} // an SPS of H.265: header, 1, and 12 of profile and level
+	var all [][]byte
+	for _, s := range sets {
+		b := h264.EmulationPreventionRemove(s)
+		if b[0] == 0x40 { // a VPS, and an SPS, which has its number as well, have four bits for it
+			b[2] |= 0x10
+			all = append(all, b)
+			continue
+		}
+		if b[0] == 0x42 {
+			b[2] |= 0x10
+		}
+		n := at[b[0]]
+		text := ""
+		for _, v := range b[n:] {
+			for i := 7; i >= 0; i-- {
+				text += string('0' + rune(v>>i&1))
+			}
+		}
+		numbers := 1
+		if b[0] == 0x68 || b[0] == 0x44 {
+			numbers = 2 // its own and that of its SPS
+		}
+		for i := range numbers {
+			text = text[:3*i] + "010" + text[3*i+1:]
+		}
+		b = b[:n:n]
+		for text += "0000000"; len(text) >= 8; text = text[8:] {
+			v := byte(0)
+			for _, c := range text[:8] {
+				v = v<<1 | byte(c-'0')
+			}
+			b = append(b, v)
+		}
+		all = append(all, bytes.TrimRight(b, "\x00"))
+	}
+	return all
 }

@@ -14,14 +14,14 @@ func (a *Assembler) describe() {
 	switch a.codec {
 	case ingest.H264:
 		var s h264.SPS
-		if len(a.sets[0]) == 0 || s.Unmarshal(a.sets[0]) != nil {
+		if s.Unmarshal(a.first(0)) != nil {
 			return
 		}
 		a.current.Width, a.current.Height = s.Width(), s.Height()
 		a.current.Profile = fmt.Sprintf("%s %d.%d", profileH264(s.ProfileIdc), s.LevelIdc/10, s.LevelIdc%10)
 	case ingest.H265:
 		var s h265.SPS
-		if len(a.sets[1]) == 0 || s.Unmarshal(a.sets[1]) != nil {
+		if s.Unmarshal(a.first(1)) != nil {
 			return
 		}
 		a.current.Width, a.current.Height = s.Width(), s.Height()

@@ -44,11 +44,6 @@ func number(b []byte) (n int, rest []byte) {
 
 // intra reports whether a slice of H.264 refers to no other picture (section 7.4.3: slice types I and SI).
 func intra(u []byte) bool {
-	b := h264.EmulationPreventionRemove(u[1:min(len(u), 16)])
-	pos := 0
-	if _, err := bits.ReadGolombUnsigned(b, &pos); err != nil { // first_mb_in_slice
-		return false
-	}
-	kind, err := bits.ReadGolombUnsigned(b, &pos)
-	return err == nil && (kind%5 == 2 || kind%5 == 4)
+	n := golomb(u, 1, 0, 2) // first_mb_in_slice, slice_type
+	return n != nil && (n[1]%5 == 2 || n[1]%5 == 4)
 }

@@ -121,8 +121,10 @@ type session struct {
 	login  login
 	// redirects so far; only the library's answers to Describe count them.
 	redirects int
-	// clocks are the rates of the description's clocks by payload type; only the library's answers to Describe come with it.
+	// clocks are the rates of the description's clocks by payload type, and sets its parameter sets; only the library's answers
+	// to Describe come with them.
 	clocks map[uint8]int
+	sets   map[uint8][][]byte
 	// settingUp: a SETUP has been sent.
 	settingUp atomic.Bool
 	// oversize counts packets that were too large for UDP.
@@ -187,7 +189,7 @@ func (s *session) run(ctx context.Context) error {
 				}
 			}
 			if len(r.Body) > 0 {
-				s.clocks = clocks(r.Body)
+				s.clocks, s.sets = clocks(r.Body), sets(r.Body)
 				r.Body = mend(r.Body)
 			}
 		},
@@ -253,7 +255,7 @@ func (s *session) play(u *base.URL) error {
 		return err
 	}
 	s.stage = ingest.StageDescribe
-	t, err := pick(desc)
+	t, err := pick(desc, s.sets)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,10 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/vedette/vedette/ingest"
 	"github.com/vedette/vedette/ingest/rtsp"
+	"github.com/vedette/vedette/internal/av"
 	"github.com/vedette/vedette/internal/rtsptest"
 )
 
@@ -275,3 +278,64 @@ func TestAPacketThatComesAgainIsNotLost(t *testing.T) {
 		}
 	}
 }
+
+// A camera that describes several streams' parameter sets at once, by number, and sends none.
+func TestParameterSetsOfADescriptionAreChosenByNumber(t *testing.T) {
+	other := rtsptest.Render(t, rtsptest.ClipConfig{Width: 128, Height: 96, Frames: 1})
+	clip := rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 20, GOP: 5, Extra: []string{"-x264-params", "sps-id=3:keyint=5:min-keyint=5:scenecut=0:bframes=0:aud=1"}})
+	var text []string
+	for _, set := range append(slices.Clone(other.Sets), clip.Sets...) {
+		text = append(text, base64.StdEncoding.EncodeToString(set))
+	}
+	for i, u := range clip.Units {
+		clip.Units[i].NALUs = slices.DeleteFunc(u.NALUs, func(n []byte) bool { return n[0]&0x1F == 7 || n[0]&0x1F == 8 })
+	}
+	for name, list := range map[string]string{
+		"one after the other": strings.Join(text, ","),
+		"by kind":             strings.Join([]string{text[0], text[2], text[1], text[3]}, ", "),
+		"without padding":     strings.ReplaceAll(strings.Join(text, ","), "=", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cam *rtsptest.Camera
+			cam = rtsptest.Start(t, rtsptest.Config{Clip: clip, Ask: func(r *base.Request) *base.Response {
+				if r.Method != base.Describe {
+					return nil
+				}
+				return &base.Response{
+					StatusCode: base.StatusOK, Header: base.Header{"Content-Base": {cam.Address() + "/"}, "Content-Type": {"application/sdp"}},
+					Body: []byte("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" +
+						"a=fmtp:96 packetization-mode=1;sprop-parameter-sets=" + list + ";profile-level-id=42C00A\r\na=control:trackID=0\r\n"),
+				}
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			k := &described{keeper: keeper{viewer: viewer{end: cancel}}}
+			if err := rtsp.New(rtsp.Config{Camera: ingest.Camera{Name: "door", Address: cam.Address()}}).Run(ctx, k); err != nil {
+				t.Fatal(err)
+			}
+			dec, err := av.NewDecoder(av.DecoderConfig{Codec: av.H264})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dec.Close()
+			var p av.Picture
+			defer p.Close()
+			begin := slices.IndexFunc(k.units, func(u ingest.AccessUnit) bool { return u.Keyframe })
+			if begin < 0 || dec.Send(k.units[begin].Data, 0) != nil {
+				t.Fatalf("no keyframe that can be decoded among %d units", len(k.units))
+			}
+			if ok, err := dec.Receive(&p); !ok || err != nil || p.Width != 64 || k.stream.Width != 64 {
+				t.Errorf("a picture %d wide (%v, %v) of a stream that is %d wide", p.Width, ok, err, k.stream.Width)
+			}
+		})
+	}
+}
+
+// described keeps what the stream is said to be, beside.
+type described struct {
+	keeper
+
+	stream ingest.Stream
+}
+
+func (d *described) Stream(s ingest.Stream) { d.stream = s }

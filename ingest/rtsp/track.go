@@ -62,15 +62,15 @@ const maxLate = 64
 // So many units that go on with another's picture tell that a camera marks slices.
 const maxSlices = 2
 
-// pick chooses the first video track this build decodes.
-func pick(desc *description.Session) (*track, error) {
+// pick chooses the first video track this build decodes. sets are the tracks' parameter sets, by payload type.
+func pick(desc *description.Session, sets map[uint8][][]byte) (*track, error) {
 	var others []string
 	for _, m := range desc.Medias {
 		if m.Type != description.MediaTypeVideo || m.IsBackChannel {
 			continue
 		}
 		for _, f := range m.Formats {
-			t, err := trackOf(m, f)
+			t, err := trackOf(m, f, sets[f.PayloadType()])
 			if err != nil {
 				return nil, err
 			}
@@ -96,7 +96,7 @@ func name(f format.Format) string {
 }
 
 // trackOf returns nil for a format nobody here reads.
-func trackOf(m *description.Media, f format.Format) (*track, error) {
+func trackOf(m *description.Media, f format.Format, sets [][]byte) (*track, error) {
 	t := &track{media: m, format: f, rate: f.ClockRate()}
 	wrap := func(err error) error {
 		if err != nil {
@@ -115,7 +115,7 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 			return nil, wrap(err)
 		}
 		t.depacketise = d.Decode
-		t.assembler = bitstream.NewAssembler(ingest.H264, f.SPS, f.PPS)
+		t.assembler = bitstream.NewAssembler(ingest.H264, sets...)
 	case *format.H265:
 		t.end = []byte{35 << 1, 1, 0x50}
 		d, err := f.CreateDecoder()
@@ -123,7 +123,7 @@ func trackOf(m *description.Media, f format.Format) (*track, error) {
 			return nil, wrap(err)
 		}
 		t.depacketise = d.Decode
-		t.assembler = bitstream.NewAssembler(ingest.H265, f.VPS, f.SPS, f.PPS)
+		t.assembler = bitstream.NewAssembler(ingest.H265, sets...)
 	case *format.AV1:
 		t.end = []byte{1 << 4, 2 << 3}
 		d, err := f.CreateDecoder()

@@ -46,7 +46,7 @@ func FuzzTrack(f *testing.F) {
 		formats := []format.Format{
 			&format.H264{PayloadTyp: 96, PacketizationMode: 1}, &format.H265{PayloadTyp: 96}, &format.MJPEG{}, &format.AV1{PayloadTyp: 96},
 		}
-		track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, formats[int(kind)%len(formats)])
+		track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, formats[int(kind)%len(formats)], nil)
 		if err != nil || track == nil {
 			t.Fatalf("%v, %v", track, err)
 		}
@@ -98,7 +98,7 @@ func TestPicturesAreToldApartWhateverMarksThem(t *testing.T) {
 				if codec == "h265" {
 					f = &format.H265{PayloadTyp: 96}
 				}
-				track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, f)
+				track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, f, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -180,7 +180,7 @@ func TestJPEGsWithRestartsAndTablesSentOnceAreRead(t *testing.T) {
 		once bool
 	}{"restarts": {rtsptest.Render(t, sliced), false}, "tables once": {rtsptest.Render(t, plain), true}, "both": {rtsptest.Render(t, sliced), true}} {
 		t.Run(name, func(t *testing.T) {
-			track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, &format.MJPEG{})
+			track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, &format.MJPEG{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,7 +248,7 @@ func FuzzSDP(f *testing.F) {
 		if desc.Unmarshal2(parsed) != nil {
 			return
 		}
-		track, err := pick(&desc)
+		track, err := pick(&desc, sets(b))
 		if (track == nil) == (err == nil) {
 			t.Fatalf("%v and %v", track, err)
 		}
