@@ -121,10 +121,8 @@ type session struct {
 	login  login
 	// redirects so far; only the library's answers to Describe count them.
 	redirects int
-	// clocks are the rates of the description's clocks by payload type, and sets its parameter sets; only the library's answers
-	// to Describe come with them.
-	clocks map[uint8]int
-	sets   map[uint8][][]byte
+	// said is what the description says of video besides; only the library's answers to Describe come with it.
+	said map[uint8]said
 	// settingUp: a SETUP has been sent.
 	settingUp atomic.Bool
 	// oversize counts packets that were too large for UDP.
@@ -189,7 +187,7 @@ func (s *session) run(ctx context.Context) error {
 				}
 			}
 			if len(r.Body) > 0 {
-				s.clocks, s.sets = clocks(r.Body), sets(r.Body)
+				s.said = read(r.Body)
 				r.Body = mend(r.Body)
 			}
 		},
@@ -255,14 +253,11 @@ func (s *session) play(u *base.URL) error {
 		return err
 	}
 	s.stage = ingest.StageDescribe
-	t, err := pick(desc, s.sets)
+	t, err := pick(desc, s.said)
 	if err != nil {
 		return err
 	}
 	t.sink, t.now, t.camera = s.sink, s.cfg.Now, s.cfg.Camera
-	if rate, said := s.clocks[t.format.PayloadType()]; said {
-		t.rate = rate
-	}
 	s.stage = ingest.StageSetup
 	s.sink.Reached(ingest.StageDescribe)
 	if s.client.Scheme == "rtsps" && s.cfg.Camera.Transport != ingest.TransportTCP && t.media.Profile != headers.TransportProfileSAVP {

@@ -3,6 +3,7 @@ package rtsp
 import (
 	"bytes"
 	"encoding/base64"
+	"image"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,48 +19,82 @@ var (
 	// What they tell of a stream, it tells itself.
 	parameters = regexp.MustCompile(`(?im)^a=fmtp:.*(?:\n|$)`)
 	// Section 8.1 of RFC 6184, section 7.1 of RFC 7798.
-	spropLine = regexp.MustCompile(`(?im)^a=fmtp:\s*(\d+)\b(.*sprop-.*)$`)
-	sprop     = regexp.MustCompile(`(?i)\bsprop-(?:parameter-sets|vps|sps|pps)\s*=\s*([^;\r\n]*);?`)
+	sprop = regexp.MustCompile(`(?i)\bsprop-(?:parameter-sets|vps|sps|pps)\s*=\s*([^;\r\n]*);?`)
+	// The sides of JPEGs that are larger than their packets can say (section 3.1 of RFC 2435), as GStreamer and cameras write them.
+	dimensions = regexp.MustCompile(`(?im)^a=(?:x-dimensions:\s*(\d+)\s*,\s*(\d+)|framesize:\s*\d+\s+(\d+)-(\d+))`)
 )
 
-// sets returns the parameter sets of a description's video by payload type, all of them: the library knows one of a kind.
-// Where two tracks have the same payload type, they are the first one's.
-func sets(sdp []byte) map[uint8][][]byte {
-	found := map[uint8][][]byte{}
-	for _, line := range spropLine.FindAllSubmatch(sdp, -1) {
-		kind, err := strconv.ParseUint(string(line[1]), 10, 8)
-		if _, first := found[uint8(kind)]; err != nil || first {
+// said is what a description says of video that the library does not hand on.
+type said struct {
+	clock int         // how many ticks a second it counts; 0: nothing that can be
+	sets  [][]byte    // all parameter sets; the library knows one of a kind
+	size  image.Point // 0: nothing
+}
+
+// read returns what a description says of its video, by payload type; where two tracks have the same one, of the first.
+func read(sdp []byte) map[uint8]said {
+	all := map[uint8]said{}
+	for i, section := range bytes.Split(append([]byte{'\n'}, sdp...), []byte("\nm=")) {
+		media, lines, _ := bytes.Cut(section, []byte{'\n'})
+		fields := bytes.Fields(media)
+		if i == 0 || len(fields) < 4 || string(fields[0]) != "video" {
 			continue
 		}
-		for _, m := range sprop.FindAllSubmatch(line[2], -1) {
+		size := sizeOf(lines)
+		for _, text := range fields[3:] {
+			kind, err := strconv.ParseUint(string(text), 10, 8)
+			if _, known := all[uint8(kind)]; known || err != nil {
+				continue
+			}
+			all[uint8(kind)] = said{clockOf(lines, text), setsOf(lines, text), size}
+		}
+	}
+	return all
+}
+
+// clockOf: other readers believe it, so a camera that says something else than 90000 means it.
+func clockOf(lines, kind []byte) int {
+	for _, m := range videoMap.FindAllSubmatch(lines, -1) {
+		if rate, err := strconv.Atoi(string(m[3])); bytes.Equal(m[2], kind) && err == nil && rate >= 1000 && rate <= 10_000_000 {
+			return rate
+		}
+	}
+	return 0
+}
+
+func setsOf(lines, kind []byte) [][]byte {
+	var sets [][]byte
+	for _, line := range parameters.FindAll(lines, -1) {
+		_, line, _ = bytes.Cut(line, []byte{':'})
+		line = bytes.TrimLeft(line, " ")
+		if rest := bytes.TrimPrefix(line, kind); len(rest) == len(line) || !bytes.HasPrefix(rest, []byte{' '}) {
+			continue
+		}
+		for _, m := range sprop.FindAllSubmatch(line, -1) {
 			for text := range strings.SplitSeq(string(m[1]), ",") {
 				u, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(text), "="))
 				// Some begin with a start code.
 				if u = bytes.TrimPrefix(u, []byte{0, 0, 0, 1}); err == nil && len(u) > 0 {
-					found[uint8(kind)] = append(found[uint8(kind)], u)
+					sets = append(sets, u)
 				}
 			}
 		}
 	}
-	return found
+	return sets
 }
 
-// clocks returns how many ticks a second the clocks of a description's video count, by payload type, as it says: other readers
-// believe it, so a camera that says something else than 90000 means it.
-func clocks(sdp []byte) map[uint8]int {
-	rates := map[uint8]int{}
-	for _, m := range videoMap.FindAllSubmatch(sdp, -1) {
-		kind, err := strconv.ParseUint(string(m[2]), 10, 8)
-		rate, wrong := strconv.Atoi(string(m[3]))
-		if err == nil && wrong == nil && rate >= 1000 && rate <= 10_000_000 {
-			rates[uint8(kind)] = rate
-		}
+func sizeOf(lines []byte) image.Point {
+	m := dimensions.FindSubmatch(lines)
+	if m == nil {
+		return image.Point{}
 	}
-	return rates
+	x, _ := strconv.ParseUint(string(m[1])+string(m[3]), 10, 16) // beyond is what no JPEG is
+	y, _ := strconv.ParseUint(string(m[2])+string(m[4]), 10, 16)
+	return image.Pt(int(x), int(y))
 }
 
 // mend takes out of a description what nobody here reads and cameras often get wrong, for which the library would refuse
-// the whole: tracks that are not video, parameter sets (see sets), and, where the rest still cannot be read, the video's parameters. A description
+// the whole: tracks that are not video, parameter sets (see read), and, where the rest still cannot be read, the video's parameters. A description
 // that this does not help is returned as it is.
 func mend(sdp []byte) []byte {
 	var video []byte

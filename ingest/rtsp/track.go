@@ -1,6 +1,7 @@
 package rtsp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -62,15 +63,15 @@ const maxLate = 64
 // So many units that go on with another's picture tell that a camera marks slices.
 const maxSlices = 2
 
-// pick chooses the first video track this build decodes. sets are the tracks' parameter sets, by payload type.
-func pick(desc *description.Session, sets map[uint8][][]byte) (*track, error) {
+// pick chooses the first video track this build decodes. all is what the description says besides.
+func pick(desc *description.Session, all map[uint8]said) (*track, error) {
 	var others []string
 	for _, m := range desc.Medias {
 		if m.Type != description.MediaTypeVideo || m.IsBackChannel {
 			continue
 		}
 		for _, f := range m.Formats {
-			t, err := trackOf(m, f, sets[f.PayloadType()])
+			t, err := trackOf(m, f, all[f.PayloadType()])
 			if err != nil {
 				return nil, err
 			}
@@ -96,8 +97,8 @@ func name(f format.Format) string {
 }
 
 // trackOf returns nil for a format nobody here reads.
-func trackOf(m *description.Media, f format.Format, sets [][]byte) (*track, error) {
-	t := &track{media: m, format: f, rate: f.ClockRate()}
+func trackOf(m *description.Media, f format.Format, said said) (*track, error) {
+	t := &track{media: m, format: f, rate: cmp.Or(said.clock, f.ClockRate())}
 	wrap := func(err error) error {
 		if err != nil {
 			return &ingest.Error{Reason: ingest.ReasonProtocol, Stage: ingest.StageDescribe, Err: fmt.Errorf("track %s: %w", name(f), err)}
@@ -115,7 +116,7 @@ func trackOf(m *description.Media, f format.Format, sets [][]byte) (*track, erro
 			return nil, wrap(err)
 		}
 		t.depacketise = d.Decode
-		t.assembler = bitstream.NewAssembler(ingest.H264, sets...)
+		t.assembler = bitstream.NewAssembler(ingest.H264, said.sets...)
 	case *format.H265:
 		t.end = []byte{35 << 1, 1, 0x50}
 		d, err := f.CreateDecoder()
@@ -123,7 +124,7 @@ func trackOf(m *description.Media, f format.Format, sets [][]byte) (*track, erro
 			return nil, wrap(err)
 		}
 		t.depacketise = d.Decode
-		t.assembler = bitstream.NewAssembler(ingest.H265, sets...)
+		t.assembler = bitstream.NewAssembler(ingest.H265, said.sets...)
 	case *format.AV1:
 		t.end = []byte{1 << 4, 2 << 3}
 		d, err := f.CreateDecoder()
@@ -137,7 +138,7 @@ func trackOf(m *description.Media, f format.Format, sets [][]byte) (*track, erro
 		if err != nil {
 			return nil, wrap(err)
 		}
-		var j jpegs
+		j := jpegs{size: said.size}
 		t.depacketise = func(p *packet) ([][]byte, error) {
 			picture, err := d.Decode(j.packet(p))
 			return [][]byte{j.picture(picture)}, err

@@ -2,6 +2,8 @@ package rtsp
 
 import (
 	"bytes"
+	"encoding/binary"
+	"image"
 	"image/jpeg"
 	"reflect"
 	"slices"
@@ -46,7 +48,7 @@ func FuzzTrack(f *testing.F) {
 		formats := []format.Format{
 			&format.H264{PayloadTyp: 96, PacketizationMode: 1}, &format.H265{PayloadTyp: 96}, &format.MJPEG{}, &format.AV1{PayloadTyp: 96},
 		}
-		track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, formats[int(kind)%len(formats)], nil)
+		track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, formats[int(kind)%len(formats)], said{})
 		if err != nil || track == nil {
 			t.Fatalf("%v, %v", track, err)
 		}
@@ -98,7 +100,7 @@ func TestPicturesAreToldApartWhateverMarksThem(t *testing.T) {
 				if codec == "h265" {
 					f = &format.H265{PayloadTyp: 96}
 				}
-				track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, f, nil)
+				track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, f, said{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -171,16 +173,29 @@ func packetsOf(t *testing.T, clip *rtsptest.Clip) []*rtp.Packet {
 }
 
 // What the library writes, it does not read again.
-func TestJPEGsWithRestartsAndTablesSentOnceAreRead(t *testing.T) {
+func TestJPEGsAreReadThatTheLibraryDoesNotKnow(t *testing.T) {
 	plain := rtsptest.ClipConfig{Codec: "mjpeg", Width: 64, Height: 64, Frames: 5}
 	sliced := plain
 	sliced.Extra = []string{"-threads", "4", "-thread_type", "slice"}
+	wide := plain
+	wide.Width, wide.Height, wide.Frames = 2560, 64, 2
+	large := rtsptest.Render(t, wide)
 	for name, c := range map[string]struct {
-		clip *rtsptest.Clip
-		once bool
-	}{"restarts": {rtsptest.Render(t, sliced), false}, "tables once": {rtsptest.Render(t, plain), true}, "both": {rtsptest.Render(t, sliced), true}} {
+		clip      *rtsptest.Clip
+		once      bool
+		said      image.Point // in the SDP
+		extension bool        // says it
+	}{
+		"restarts":                     {clip: rtsptest.Render(t, sliced)},
+		"tables once":                  {clip: rtsptest.Render(t, plain), once: true},
+		"both":                         {clip: rtsptest.Render(t, sliced), once: true},
+		"wide, by the SDP":             {clip: large, said: image.Pt(2560, 64)},
+		"wide, by an extension":        {clip: large, extension: true},
+		"not wide, and the SDP errs":   {clip: rtsptest.Render(t, sliced), said: image.Pt(2560, 64)},
+		"wide, and one says otherwise": {clip: large, said: image.Pt(640, 480), extension: true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, &format.MJPEG{}, nil)
+			track, err := trackOf(&description.Media{Type: description.MediaTypeVideo}, &format.MJPEG{}, said{size: c.said})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,11 +206,24 @@ func TestJPEGsWithRestartsAndTablesSentOnceAreRead(t *testing.T) {
 			got := &collector{}
 			track.sink, track.now = got, func() ingest.Instant { return ingest.Instant{Mono: time.Second} }
 			for i, u := range c.clip.Units {
-				packets, err := e.Encode(u.NALUs[0])
+				// The library writes no such width.
+				sent := slices.Clone(u.NALUs[0])
+				at, _ := frameHeader(sent)
+				header := slices.Clone(at[:20])
+				if c.clip == large {
+					binary.BigEndian.PutUint16(at[7:], 0)
+				}
+				packets, err := e.Encode(sent)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for n, p := range packets {
+					if c.extension && n == 0 {
+						p.Extension, p.ExtensionProfile = true, 0xFFD8
+						if err := p.SetExtension(0, header); err != nil {
+							t.Fatal(err)
+						}
+					}
 					if p.Timestamp = uint32(3600 * i); c.once {
 						p.Payload[5] = 200
 						at := 8
@@ -222,10 +250,24 @@ func TestJPEGsWithRestartsAndTablesSentOnceAreRead(t *testing.T) {
 					t.Errorf("picture %d is another than was sent: %v", i, err)
 				}
 			}
-			if restarts := bytes.Contains(got.units[0].Data, []byte{0xFF, 0xDD}); restarts != (name != "tables once") {
+			if restarts := bytes.Contains(got.units[0].Data, []byte{0xFF, 0xDD}); restarts != bytes.Contains(c.clip.Units[0].NALUs[0], []byte{0xFF, 0xDD}) {
 				t.Errorf("restarts: %v", restarts)
 			}
 		})
+	}
+}
+
+func TestWhatADescriptionSaysOfATrackIsTheTracks(t *testing.T) {
+	got := read([]byte("v=0\r\na=x-dimensions:1,1\r\nm=audio 0 RTP/AVP 0 99\r\na=x-dimensions:2,2\r\n" +
+		"m=video 0 RTP/AVP 96 97\r\na=rtpmap:96 H264/1000\r\na=rtpmap:97 H265/0\r\na=fmtp:96 SPROP-PARAMETER-SETS=Zw==, aA ;x=1\r\na=fmtp:97 sprop-vps=AAAAAUA=; sprop-pps=!,RA==\r\n" +
+		"m=video 0 RTP/AVP 96 26\r\na=rtpmap:96 H264/2000\r\na=framesize:26 3840-2160\r\na=fmtp:96 sprop-parameter-sets=Zg==\r\n" +
+		"m=video 0 RTP/AVP 100\na=x-dimensions: 2560 , 1440\n"))
+	want := map[uint8]said{
+		96: {clock: 1000, sets: [][]byte{{0x67}, {0x68}}}, 97: {sets: [][]byte{{0x40}, {0x44}}},
+		26: {size: image.Pt(3840, 2160)}, 100: {size: image.Pt(2560, 1440)},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -248,7 +290,7 @@ func FuzzSDP(f *testing.F) {
 		if desc.Unmarshal2(parsed) != nil {
 			return
 		}
-		track, err := pick(&desc, sets(b))
+		track, err := pick(&desc, read(b))
 		if (track == nil) == (err == nil) {
 			t.Fatalf("%v and %v", track, err)
 		}

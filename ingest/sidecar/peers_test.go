@@ -82,6 +82,16 @@ func TestGStreamersServerIsReadWithEveryCodecOverTCPAndUDP(t *testing.T) {
 	}
 }
 
+// Its packets say 0×0, its description how large the pictures are.
+func TestGStreamersJPEGsWiderThanPacketsCanSayAreRead(t *testing.T) {
+	address := "rtsp://" + gstreamer(t, "( videotestsrc is-live=true ! video/x-raw,format=I420,width=2560,height=256,framerate=10/1 ! jpegenc ! rtpjpegpay name=pay0 pt=26 )") + "/stream"
+	r := start(t, sidecar.Config{Deadlines: camera.Deadlines{Answer: 10 * time.Second}})
+	r.set(&ingestv1.Camera{Name: "wide", Address: address})
+	if d := r.state("wide", ingestv1.CameraState_CAMERA_STATE_STREAMING).GetStream(); d.GetWidth() != 2560 || d.GetHeight() != 256 {
+		t.Errorf("stream: %v", d)
+	}
+}
+
 func TestGStreamersServerIsReadBySRTPOverTCPAndUDP(t *testing.T) {
 	cert, der := certificate(t)
 	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
