@@ -28,6 +28,14 @@ func (l *lent) release() {
 func (in *instance) room(jobs []*backend.Job, responses []*infer.Response, rows int) error {
 	for i := range in.outputs {
 		o := &in.outputs[i]
+		if o.scalar {
+			v, err := scalar(o.carried(), make([]byte, 8))
+			if err != nil {
+				return infer.Errorf(infer.Internal, "output '%s': %v", o.name, err)
+			}
+			in.out = append(in.out, v)
+			continue
+		}
 		if !o.known {
 			in.out = append(in.out, nil)
 			continue
@@ -161,7 +169,17 @@ func bytesOf(v ort.Value, t tensor.DataType) ([]byte, []int64, error) {
 	case *ort.CustomDataTensor:
 		return x.GetData(), x.GetShape(), nil
 	case *ort.Tensor[float32]:
+		if t != tensor.FP32 {
+			data, err := narrow(x.GetData(), t)
+			return data, x.GetShape(), err
+		}
 		return tensor.AsBytes(x.GetData()), x.GetShape(), nil
+	case *ort.Scalar[float32]:
+		if t != tensor.FP32 {
+			data, err := narrow([]float32{x.GetData()}, t)
+			return data, nil, err
+		}
+		return scalarData(v), nil, nil
 	case *ort.Tensor[float64]:
 		return tensor.AsBytes(x.GetData()), x.GetShape(), nil
 	case *ort.Tensor[int8]:
@@ -185,6 +203,9 @@ func bytesOf(v ort.Value, t tensor.DataType) ([]byte, []int64, error) {
 	case *ort.StringTensor:
 		words, err := x.GetContents()
 		return tensor.EncodeStrings(words...), x.GetShape(), err
+	}
+	if data := scalarData(v); data != nil {
+		return data, nil, nil
 	}
 	return nil, nil, infer.Errorf(infer.Unsupported, "a value of type %T is no %s tensor", v, t)
 }

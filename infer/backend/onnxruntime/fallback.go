@@ -45,7 +45,7 @@ func (in *instance) open(absent uint64) error {
 		}
 	}
 	for i := range in.outputs {
-		outputs = append(outputs, in.outputs[i].name)
+		outputs = append(outputs, in.outputs[i].source())
 	}
 	use, err := providers(in.model, in.at)
 	if err != nil {

@@ -100,12 +100,17 @@ func (in *instance) value(p *input, shape []int64, data []byte, t tensor.DataTyp
 	if err != nil {
 		return nil, wrong(err)
 	}
+	if n == 0 {
+		if err := in.takesEmpty(); err != nil {
+			return nil, wrong(fmt.Errorf("a tensor of shape %s has no elements: %w", tensor.FormatShape(shape), err))
+		}
+	}
 	if t == tensor.Bytes {
 		words, err := tensor.DecodeStrings(data)
 		if err != nil {
 			return nil, wrong(err)
 		}
-		if int64(len(words)) != n || n == 0 {
+		if int64(len(words)) != n {
 			return nil, wrong(fmt.Errorf("%d strings in a tensor of shape %s", len(words), tensor.FormatShape(shape)))
 		}
 		v, err := ort.NewStringTensor(shape)
@@ -121,11 +126,11 @@ func (in *instance) value(p *input, shape []int64, data []byte, t tensor.DataTyp
 	if n*int64(t.Size()) != int64(len(data)) {
 		return nil, wrong(fmt.Errorf("%d bytes in a tensor of %s%s", len(data), t, tensor.FormatShape(shape)))
 	}
-	if n == 0 {
-		return nil, wrong(fmt.Errorf("a tensor of shape %s has no elements, which ONNX Runtime is not given", tensor.FormatShape(shape)))
-	}
 	if len(p.dims) == 0 && p.typ != tensor.Invalid && n == 1 {
 		return scalar(p.typ, data)
+	}
+	if n == 0 {
+		data = in.nothing[:]
 	}
 	in.pins.Pin(&data[0])
 	v, err := ort.NewCustomDataTensor(shape, data, elementOf(t))
@@ -133,26 +138,6 @@ func (in *instance) value(p *input, shape []int64, data []byte, t tensor.DataTyp
 		return nil, wrong(err)
 	}
 	return v, nil
-}
-
-// scalar makes a tensor without dimensions.
-func scalar(t tensor.DataType, data []byte) (ort.Value, error) {
-	switch t {
-	case tensor.FP32:
-		return ort.NewScalar(tensor.View[float32](data)[0])
-	case tensor.FP64:
-		return ort.NewScalar(tensor.View[float64](data)[0])
-	case tensor.Int32:
-		return ort.NewScalar(tensor.View[int32](data)[0])
-	case tensor.Int64:
-		return ort.NewScalar(tensor.View[int64](data)[0])
-	case tensor.Uint8:
-		return ort.NewScalar(data[0])
-	case tensor.Bool:
-		return ort.NewScalar(data[0] != 0)
-	default:
-		return nil, infer.Errorf(infer.Unsupported, "a %s without dimensions cannot be given to ONNX Runtime", t)
-	}
 }
 
 // batchInput makes an input of the shapes of another, as the reference server

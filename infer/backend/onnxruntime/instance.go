@@ -29,6 +29,24 @@ type output struct {
 	port
 	scatter string // BATCH_SCATTER_WITH_INPUT_SHAPE: the input whose shapes cut it; else empty
 	known   bool   // every dimension but the batch is fixed, so memory can wait for it
+	wide    bool   // it comes as its FP32 twin
+	scalar  bool   // it has no dimensions, as a run has shown
+}
+
+// carried is the type in which the output leaves the graph.
+func (o *output) carried() tensor.DataType {
+	if o.wide {
+		return tensor.FP32
+	}
+	return o.typ
+}
+
+// source is the name of what the session gives for the output.
+func (o *output) source() string {
+	if o.wide {
+		return o.name + wideSuffix
+	}
+	return o.name
 }
 
 // instance is one copy of a model. The server runs one Execute at a time.
@@ -41,6 +59,7 @@ type instance struct {
 	inputs   []input
 	outputs  []output
 	optional bool // some input may be absent
+	words    bool // some input is BYTES
 
 	// sessions by the set of optional inputs that are absent (bit i: inputs[i]).
 	sessions   map[uint64]*session
@@ -55,6 +74,10 @@ type instance struct {
 	shape   []int64
 	pins    runtime.Pinner
 	one     [1]*backend.Job
+	nothing [8]byte // what a tensor without elements points to
+
+	askedEmpty bool
+	noEmpty    error // why the graph gets no tensors without elements
 
 	weights uint64 // size of the version's files, which every session has in memory
 	opened  atomic.Int64
@@ -72,6 +95,7 @@ func (in *instance) ports(c *inference.ModelConfig, g graph) {
 		}
 		in.inputs = append(in.inputs, input{port: *p, optional: optional, ragged: ragged, batch: batch})
 		in.optional = in.optional || optional
+		in.words = in.words || p.typ == tensor.Bytes
 	}
 	for _, i := range c.GetInput() {
 		add(i.GetName(), i.GetOptional(), i.GetAllowRaggedBatch(), nil)
@@ -104,6 +128,7 @@ func (in *instance) ports(c *inference.ModelConfig, g graph) {
 				o.known = false
 			}
 		}
+		o.wide = !o.known && (o.typ == tensor.FP16 || o.typ == tensor.BF16)
 		in.outputs = append(in.outputs, o)
 	}
 	for _, o := range c.GetOutput() {
@@ -154,6 +179,9 @@ func (in *instance) Execute(_ context.Context, jobs []*backend.Job) {
 		return
 	}
 	in.retry()
+	if in.words {
+		jobs = in.whole(jobs)
+	}
 	if len(jobs) > 1 && in.batching && !in.optional && in.agree(jobs) {
 		in.run(jobs)
 		return
@@ -256,16 +284,17 @@ func (in *instance) release() {
 // call runs the session, and once more on the CPU if an accelerator gave up.
 func (in *instance) call(s *session, jobs []*backend.Job) error {
 	err := in.watch.run(jobs, s, in.in, in.out)
+	if err != nil && in.failed(err) {
+		if err = in.watch.run(jobs, s, in.in, in.out); err != nil {
+			in.failed(err)
+		}
+	}
 	wanted := slices.ContainsFunc(jobs, func(j *backend.Job) bool { return j.Null || !j.Cancelled() })
 	if err != nil && wanted && in.fallback.active() {
-		for i := range in.out {
-			if in.out[i] != nil && !in.outputs[i].known {
-				_ = in.out[i].Destroy() // frees memory, cannot fail
-				in.out[i] = nil
-			}
-		}
 		if s, err = in.giveUp(s, err); err == nil {
-			err = in.watch.run(jobs, s, in.in, in.out)
+			if err = in.watch.run(jobs, s, in.in, in.out); err != nil {
+				in.failed(err)
+			}
 		}
 	}
 	if err != nil {

@@ -256,6 +256,74 @@ func TestP9EveryElementTypeComesBack(t *testing.T) {
 	resp.Release()
 }
 
+func TestP9TensorsOfAnySizeComeBack(t *testing.T) {
+	r := mustLoad(t, "open", "")
+	halves := func(name string, typ tensor.DataType, v ...uint16) tensor.Tensor {
+		return tensor.Tensor{Name: name, DataType: typ, Shape: []int64{int64(len(v))}, Data: tensor.AsBytes(v)}
+	}
+	words := func(v ...string) tensor.Tensor {
+		return tensor.Tensor{Name: "S", DataType: tensor.Bytes, Shape: []int64{int64(len(v))}, Data: tensor.EncodeStrings(v...)}
+	}
+	every := make([]uint16, 1<<16)
+	for i := range every {
+		every[i] = uint16(i)
+	}
+	for _, c := range []struct {
+		in  []tensor.Tensor
+		sum float32
+	}{
+		{[]tensor.Tensor{halves("H", tensor.FP16, 0x3c00), halves("B", tensor.BF16, 0x3f80, 0xc000), floats("X", []int64{3}, 1, 2, 3), words("a", "")}, 6},
+		{[]tensor.Tensor{halves("H", tensor.FP16), halves("B", tensor.BF16), floats("X", []int64{0}), words()}, 0},
+		{[]tensor.Tensor{halves("H", tensor.FP16, every...), halves("B", tensor.BF16, every...), floats("X", []int64{1}, 7), words("ä")}, 7},
+	} {
+		o := newOwner(nil)
+		resp := r.run(t, o, job(o, 1, c.in...))[0]
+		for _, in := range c.in {
+			out := resp.Output("OUT_" + in.Name)
+			if out == nil || out.DataType != in.DataType || !slices.Equal(out.Shape, in.Shape) || len(out.Data) != len(in.Data) {
+				t.Fatalf("%s%v came back as %v", in.Name, in.Shape, out)
+			}
+			if in.DataType != tensor.FP16 && in.DataType != tensor.BF16 {
+				if !slices.Equal(out.Data, in.Data) {
+					t.Errorf("%s: %v came back as %v", in.Name, in.Data, out.Data)
+				}
+				continue
+			}
+			wide := tensor.FP16ToFloat32
+			if in.DataType == tensor.BF16 {
+				wide = tensor.BF16ToFloat32
+			}
+			got := tensor.View[uint16](out.Data)
+			for i, h := range tensor.View[uint16](in.Data) {
+				if a, b := wide(h), wide(got[i]); got[i] != h && (a == a || b == b) { // NaNs may differ
+					t.Fatalf("%s: %04x came back as %04x", in.Name, h, got[i])
+				}
+			}
+		}
+		want(t, resp, "SUM", []int64{1}, c.sum)
+		resp.Release()
+	}
+	o := newOwner(nil)
+	j := job(o, 1, halves("H", tensor.FP16), halves("B", tensor.BF16), floats("X", []int64{0}), words("a", "b\x00c"))
+	r.instance.Execute(t.Context(), []*backend.Job{j})
+	if err := o.err[j]; infer.CodeOf(err) != infer.InvalidArgument || !strings.Contains(err.Error(), "element 1 has a zero byte") {
+		t.Errorf("a string that would be cut: %v", err)
+	}
+}
+
+// A kernel of ONNX Runtime that divides by the number of elements would end the process.
+func TestTensorsWithoutElementsGoToModelsThatTakeThem(t *testing.T) {
+	r := mustLoad(t, "product", "")
+	o := newOwner(nil)
+	want(t, r.run(t, o, job(o, 1, floats("X", []int64{1, 2}, 1, 2)))[0], "Y", []int64{1, 1}, 5)
+	j := job(o, 1, floats("X", []int64{1, 0}))
+	r.instance.Execute(t.Context(), []*backend.Job{j})
+	if err := o.err[j]; infer.CodeOf(err) != infer.InvalidArgument ||
+		!strings.Contains(err.Error(), "shape [1,0] has no elements: the model's operator Einsum is not known to take one") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestOutputsOfUnknownSizeAreTaken(t *testing.T) {
 	r := mustLoad(t, "ones", "")
 	o := newOwner(nil)

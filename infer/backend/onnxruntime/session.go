@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,19 +92,39 @@ func newSession(m *backend.Model, at backend.Placement, path string, inputs, out
 		}
 		names = append(names, p.name)
 	}
-	var s *ort.DynamicAdvancedSession
-	if freed(m) {
-		var data []byte
-		if data, err = freedModel(path); err == nil {
-			s, err = ort.NewDynamicAdvancedSessionWithONNXData(data, inputs, outputs, o)
-		}
-	} else {
-		s, err = ort.NewDynamicAdvancedSession(path, inputs, outputs, o)
-	}
+	s, err := openSession(m, path, inputs, outputs, o)
 	if err != nil {
 		return nil, err
 	}
 	return &session{run: s, inputs: inputs, outputs: outputs, provider: strings.Join(append(names, "cpu"), ",")}, nil
+}
+
+// openSession reads the file, changed where the model asks for it or an output needs it.
+func openSession(m *backend.Model, path string, inputs, outputs []string, o *ort.SessionOptions) (*ort.DynamicAdvancedSession, error) {
+	var wide []string
+	for _, name := range outputs {
+		if of, is := strings.CutSuffix(name, wideSuffix); is {
+			wide = append(wide, of)
+		}
+	}
+	if !freed(m) && wide == nil {
+		return ort.NewDynamicAdvancedSession(path, inputs, outputs, o)
+	}
+	data, err := os.ReadFile(path)
+	if err == nil && freed(m) {
+		data, err = freeBatch(data)
+	}
+	if err == nil && wide != nil {
+		data, err = widen(data, wide)
+	}
+	if err == nil {
+		// Weights in files of their own lie beside the graph.
+		err = o.AddSessionConfigEntry("session.model_external_initializers_file_folder_path", filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ort.NewDynamicAdvancedSessionWithONNXData(data, inputs, outputs, o)
 }
 
 func appendProvider(o *ort.SessionOptions, p provider, device int) error {

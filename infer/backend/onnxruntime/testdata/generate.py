@@ -22,6 +22,15 @@ save("echo", [h.make_node("Identity", [i], ["OUT_" + i]) for i in ("S", "I", "B"
      [("S", T.STRING, [-1]), ("I", T.INT64, [-1]), ("B", T.BOOL, [2]), ("H", T.FLOAT16, [3]), ("D", T.DOUBLE, [2, 2])],
      [("OUT_S", T.STRING, [-1]), ("OUT_I", T.INT64, [-1]), ("OUT_B", T.BOOL, [2]), ("OUT_H", T.FLOAT16, [3]), ("OUT_D", T.DOUBLE, [2, 2])])
 
+# Tensors whose size nobody knows beforehand, and one without dimensions.
+save("open", [h.make_node("Identity", [i], ["OUT_" + i]) for i in ("H", "B", "X", "S")] + [h.make_node("ReduceSum", ["X"], ["SUM"], keepdims=0)],
+     [("H", T.FLOAT16, ["h"]), ("B", T.BFLOAT16, ["b"]), ("X", T.FLOAT, ["x"]), ("S", T.STRING, ["s"])],
+     [("OUT_H", T.FLOAT16, ["h"]), ("OUT_B", T.BFLOAT16, ["b"]), ("OUT_X", T.FLOAT, ["x"]), ("OUT_S", T.STRING, ["s"]), ("SUM", T.FLOAT, [])])
+
+# An operator that cannot do without elements.
+save("product", [h.make_node("Einsum", ["X", "X"], ["Y"], equation="ij,kj->ik")],
+     [("X", T.FLOAT, ["n", "m"])], [("Y", T.FLOAT, ["n", "n"])])
+
 # As many ones as N says: an output whose size nobody knows beforehand.
 save("ones", [h.make_node("ConstantOfShape", ["N"], ["ONES"], value=h.make_tensor("v", T.INT32, [1], [1]))],
      [("N", T.INT64, [1])], [("ONES", T.INT32, ["m"])])
