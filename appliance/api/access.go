@@ -173,7 +173,7 @@ func (a access) answer(ctx context.Context, method string, req any, next grpc.Un
 	if m, ok := req.(proto.Message); ok && !a.within(m.ProtoReflect()) {
 		return nil, notYours()
 	}
-	resp, err := next(ctx, req)
+	resp, err := next(cameras.WithScope(ctx, a.Cameras), req)
 	if err != nil {
 		return nil, err
 	}

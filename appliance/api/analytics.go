@@ -307,6 +307,9 @@ func box(b store.Box) *vedettev1.Box {
 // query is query for a camera that is, or was, there: of any other there is no list, not even an empty one.
 func (cfg *Config) query(ctx context.Context, parent, filter, orderBy, timeField string, fields map[string]field) (store.Query, error) {
 	q, err := query(parent, filter, orderBy, timeField, fields)
+	if scope := cameras.Scope(ctx); scope != nil {
+		q.Cameras = narrowed(q.Cameras, scope)
+	}
 	if err != nil || parent == "" || parent == cameras.Name("-") {
 		return q, err
 	}
@@ -318,6 +321,18 @@ func (cfg *Config) query(ctx context.Context, parent, filter, orderBy, timeField
 		err = fmt.Errorf("%s: %w", parent, store.ErrNotFound)
 	}
 	return q, err
+}
+
+// narrowed are the cameras to look at for somebody who may know of those in scope alone, and of what the box itself tells.
+func narrowed(asked, scope []string) []string {
+	if len(asked) == 0 {
+		return append([]string{""}, scope...)
+	}
+	mine := slices.DeleteFunc(slices.Clone(asked), func(id string) bool { return !slices.Contains(scope, id) })
+	if len(mine) == 0 {
+		return []string{"-"} // no camera is called so
+	}
+	return mine
 }
 
 // query reads what the list methods have in common.

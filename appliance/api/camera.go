@@ -47,7 +47,7 @@ func (s *cameraService) GetCamera(_ context.Context, req *vedettev1.GetCameraReq
 	return s.cfg.Cameras.Get(req.GetName())
 }
 
-func (s *cameraService) ListCameras(_ context.Context, req *vedettev1.ListCamerasRequest) (*vedettev1.ListCamerasResponse, error) {
+func (s *cameraService) ListCameras(ctx context.Context, req *vedettev1.ListCamerasRequest) (*vedettev1.ListCamerasResponse, error) {
 	size, err := pageSize(req.GetPageSize(), 50, 1000)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (s *cameraService) ListCameras(_ context.Context, req *vedettev1.ListCamera
 		}
 		after = id
 	}
-	list, more := s.cfg.Cameras.List(after, size)
+	list, more := s.cfg.Cameras.List(after, size, cameras.Scope(ctx)...)
 	resp := &vedettev1.ListCamerasResponse{Cameras: list}
 	if more {
 		last, err := cameras.ID(list[len(list)-1].GetName())

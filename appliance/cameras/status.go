@@ -34,12 +34,12 @@ func (r *Registry) Desired() (list []Desired, revision uint64, newer <-chan stru
 	return list, r.revision, r.changed
 }
 
-// List returns the cameras in order of their ids, from the first after the id given.
-func (r *Registry) List(after string, n int) (list []*vedettev1.Camera, more bool) {
+// List returns the cameras, or those among them that are named, in order of their ids, from the first after the id given.
+func (r *Registry) List(after string, n int, among ...string) (list []*vedettev1.Camera, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(r.entries)) {
-		if id <= after {
+		if id <= after || (len(among) > 0 && !slices.Contains(among, id)) {
 			continue
 		}
 		if len(list) == n {

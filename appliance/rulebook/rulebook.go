@@ -234,7 +234,7 @@ func (b *Book) remove(ctx context.Context, kind, name, etag string, validateOnly
 }
 
 // list returns rules of one kind by name, from the first after the name given.
-func (b *Book) list(kind, parent, after string, n int) (list []rule, more bool, err error) {
+func (b *Book) list(ctx context.Context, kind, parent, after string, n int) (list []rule, more bool, err error) {
 	camera, err := cameras.ID(parent)
 	if err != nil {
 		return nil, false, invalid("parent", "%q is not of the form cameras/{camera}", parent)
@@ -248,7 +248,7 @@ func (b *Book) list(kind, parent, after string, n int) (list []rule, more bool, 
 	defer b.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(b.entries)) {
 		c, k, _, err := parseName(name)
-		if err != nil || k != kind || name <= after || (camera != "-" && c != camera) {
+		if err != nil || k != kind || name <= after || (camera != "-" && c != camera) || !cameras.InScope(ctx, c) {
 			continue
 		}
 		if len(list) == n {

@@ -29,8 +29,8 @@ func (b *Book) GetZone(_ context.Context, req *vedettev1.GetZoneRequest) (*vedet
 }
 
 // ListZones implements vedettev1.RuleServiceServer.
-func (b *Book) ListZones(_ context.Context, req *vedettev1.ListZonesRequest) (*vedettev1.ListZonesResponse, error) {
-	list, next, err := page[*vedettev1.Zone](b, zone, req.GetParent(), req.GetPageSize(), req.GetPageToken())
+func (b *Book) ListZones(ctx context.Context, req *vedettev1.ListZonesRequest) (*vedettev1.ListZonesResponse, error) {
+	list, next, err := page[*vedettev1.Zone](ctx, b, zone, req.GetParent(), req.GetPageSize(), req.GetPageToken())
 	return &vedettev1.ListZonesResponse{Zones: list, NextPageToken: next}, err
 }
 
@@ -61,8 +61,8 @@ func (b *Book) GetLine(_ context.Context, req *vedettev1.GetLineRequest) (*vedet
 }
 
 // ListLines implements vedettev1.RuleServiceServer.
-func (b *Book) ListLines(_ context.Context, req *vedettev1.ListLinesRequest) (*vedettev1.ListLinesResponse, error) {
-	list, next, err := page[*vedettev1.Line](b, line, req.GetParent(), req.GetPageSize(), req.GetPageToken())
+func (b *Book) ListLines(ctx context.Context, req *vedettev1.ListLinesRequest) (*vedettev1.ListLinesResponse, error) {
+	list, next, err := page[*vedettev1.Line](ctx, b, line, req.GetParent(), req.GetPageSize(), req.GetPageToken())
 	return &vedettev1.ListLinesResponse{Lines: list, NextPageToken: next}, err
 }
 
@@ -79,7 +79,7 @@ func (b *Book) DeleteLine(ctx context.Context, req *vedettev1.DeleteLineRequest)
 	return &vedettev1.DeleteLineResponse{}, b.remove(ctx, line, req.GetName(), req.GetEtag(), req.GetValidateOnly())
 }
 
-func page[R rule](b *Book, kind, parent string, asked int32, token string) (list []R, next string, err error) {
+func page[R rule](ctx context.Context, b *Book, kind, parent string, asked int32, token string) (list []R, next string, err error) {
 	size := 50
 	switch {
 	case asked < 0:
@@ -97,7 +97,7 @@ func page[R rule](b *Book, kind, parent string, asked int32, token string) (list
 		}
 		after = rest
 	}
-	found, more, err := b.list(kind, parent, after, size)
+	found, more, err := b.list(ctx, kind, parent, after, size)
 	for _, r := range found {
 		v, err := as[R](r, nil)
 		if err != nil {
