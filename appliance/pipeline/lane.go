@@ -457,40 +457,42 @@ func (l *lane) report() {
 	l.p.cfg.Observer.Analysis(l.camera, l.state)
 }
 
-// rate counts over the last five seconds.
+// rate counts over the last five seconds of a clock that goes on; when it goes back, the counting begins anew.
 type rate struct {
 	counts [5]int
-	second int64
-	since  time.Time
+	began  time.Time
+	second int64 // since began
 }
 
-func (r *rate) roll(now time.Time) {
-	s := now.Unix()
-	if r.since.IsZero() {
-		r.since, r.second = now, s
+// roll goes on to the second of now, and tells how much of it has passed.
+func (r *rate) roll(now time.Time) time.Duration {
+	passed := now.Sub(r.began)
+	if r.began.IsZero() || passed < time.Duration(r.second)*time.Second {
+		*r, passed = rate{began: now}, 0
 	}
+	s := int64(passed / time.Second)
 	for n := min(s-r.second, int64(len(r.counts))); n > 0; n-- {
 		r.counts[(s-n+1)%int64(len(r.counts))] = 0
 	}
-	r.second = max(s, r.second)
+	r.second = s
+	return passed - time.Duration(s)*time.Second
 }
 
 func (r *rate) add(now time.Time) {
 	r.roll(now)
-	r.counts[now.Unix()%int64(len(r.counts))]++
+	r.counts[r.second%int64(len(r.counts))]++
 }
 
 func (r *rate) perSecond(now time.Time) float64 {
-	if r.since.IsZero() {
+	if r.began.IsZero() {
 		return 0
 	}
-	r.roll(now)
+	// The current second is not over yet.
+	span := r.roll(now).Seconds() + float64(min(r.second, int64(len(r.counts)-1)))
 	total := 0
 	for _, n := range r.counts {
 		total += n
 	}
-	// The current second is not over yet.
-	span := min(now.Sub(r.since).Seconds(), float64(len(r.counts)-1)+float64(now.Nanosecond())/1e9)
 	if span < 0.5 {
 		return 0
 	}

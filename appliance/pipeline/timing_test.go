@@ -45,6 +45,26 @@ func TestRemediesComeOneAfterTheOtherUntilAnAnswer(t *testing.T) {
 	}
 }
 
+func TestTheAnalysedRateIsRightWhateverTheClockShows(t *testing.T) {
+	for _, start := range []time.Time{time.Unix(1_900_000_000, 0), time.Unix(-3600, 0), time.Date(1999, 12, 31, 23, 59, 55, 0, time.UTC)} {
+		var r rate
+		now := start
+		for _, step := range []time.Duration{0, time.Hour, -time.Hour, 72 * time.Hour, -200 * time.Hour} {
+			now = now.Add(step)
+			for range 15 * 10 {
+				now = now.Add(time.Second / 15)
+				r.add(now)
+				if got := r.perSecond(now); got > 18 {
+					t.Fatalf("%s from %s on: %.1f frames a second, there are 15", step, start, got)
+				}
+			}
+			if got := r.perSecond(now); got < 14 || got > 16 {
+				t.Errorf("ten seconds after the clock went by %s from %s on: %.1f frames a second, there are 15", step, start, got)
+			}
+		}
+	}
+}
+
 func TestTimingsForgetWhatIsNeverCommitted(t *testing.T) {
 	ts := newTimings()
 	for n := range int64(3 * maxPending) {

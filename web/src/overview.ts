@@ -214,7 +214,8 @@ export function overview(main: HTMLElement): () => void {
   };
   let told = "";
   const tracks = (): void => {
-    const latest = [...live.tracks.values()].sort((a, b) => millis(b.startTime) - millis(a.startTime)).slice(0, 24);
+    // A clock that was put back leaves tracks of a time that is still to come.
+    const latest = [...live.tracks.values()].filter((t) => !(millis(t.startTime) > live.now() + 60000)).sort((a, b) => millis(b.startTime) - millis(a.startTime)).slice(0, 24);
     const says = JSON.stringify(latest.map((t) => [t, whereabouts(t)]));
     if (says === told) return;
     told = says;
