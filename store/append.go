@@ -207,7 +207,7 @@ func checkName(what, v string) error {
 
 func checkTime(what string, t time.Time) error {
 	if us := t.UnixMicro(); us < minMicros || us >= maxMicros {
-		return fmt.Errorf("%s: %w: %s is not between 2000 and 2200", what, ErrInvalid, t.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%s: %w: %s is not between 2000 and 2200", what, ErrInvalid, t.UTC().Format(time.DateOnly))
 	}
 	return nil
 }
