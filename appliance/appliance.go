@@ -419,7 +419,7 @@ func (a *Appliance) startAPI(s *stages, l listeners) error {
 	if err != nil {
 		return fmt.Errorf("prepare the connection to inference: %w", err)
 	}
-	a.metrics.MustRegister(newFindings(a.doctorConfig()), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.metrics.MustRegister(newFindings(a.doctorConfig()), a.sinks, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := api.New(api.Config{
 		Store: a.store, Cameras: a.cameras, Pictures: &pictures{pipe: a.pipe}, Video: a.video, System: a.system, Capacity: a.budget, Timing: a.timing, Rules: a.rules, Sinks: a.sinks,
 		Models: models.New(infer, a.vitals.Inference), History: a.vitals.History, Doctor: a.examine, Bundle: a.bundle,

@@ -60,7 +60,7 @@ func (f *findings) Collect(ch chan<- prometheus.Metric) {
 
 // doctorConfig is what the doctor looks at: what this appliance uses.
 func (a *Appliance) doctorConfig() doctor.Config {
-	cfg := doctor.Config{DataDir: a.cfg.DataDir, Models: a.cfg.Models, Library: a.cfg.Library, Running: true, Pressure: a.store.Pressure}
+	cfg := doctor.Config{DataDir: a.cfg.DataDir, Models: a.cfg.Models, Library: a.cfg.Library, Running: true, Pressure: a.store.Pressure, Sinks: a.sinks.Failing}
 	if a.cfg.IngestProgram != "" {
 		cfg.Programs = filepath.Dir(a.cfg.IngestProgram)
 	}

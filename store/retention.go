@@ -260,13 +260,17 @@ func (s *Store) retain(ctx context.Context) {
 			s.cfg.Logger.Error("delete day", slog.String("file", dayName(d.day)), slog.Any("err", err))
 			break
 		}
-		s.cfg.Logger.Info("deleted day", slog.String("file", dayName(d.day)), slog.String("reason", d.reason))
 		names = append(names, dayName(d.day))
 		for _, k := range days {
-			if k.day == d.day {
-				left -= k.bytes
+			if k.day != d.day {
+				continue
+			}
+			left -= k.bytes
+			if k.last > delivered {
+				s.cfg.Logger.Warn("a sink had not taken all events of the day that is deleted now", slog.String("file", dayName(d.day)))
 			}
 		}
+		s.cfg.Logger.Info("deleted day", slog.String("file", dayName(d.day)), slog.String("reason", d.reason))
 	}
 	names = append(names, s.forgetMedia(r, st.Files[1:])...)
 	if len(names) > 0 {

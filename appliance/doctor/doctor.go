@@ -5,16 +5,19 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/store"
 )
 
@@ -51,6 +54,8 @@ type Config struct {
 	Running bool
 	// Pressure is how the running appliance's store sees the disk; nil: judged by free space alone.
 	Pressure func() store.Pressure
+	// Sinks are those of the running appliance that do not get through, by name; nil: not checked.
+	Sinks func() map[string]*vedettev1.DeliveryStatus
 	// Root is put before /proc, /sys, /dev and /run; tests use it.
 	Root string
 }
@@ -68,6 +73,7 @@ func Check(ctx context.Context, cfg Config) []Finding {
 	d.programs()
 	d.library()
 	d.models()
+	d.sinks()
 	d.ports(ctx)
 	return d.findings
 }
@@ -258,5 +264,22 @@ func (d *doctor) ports(ctx context.Context) {
 		default:
 			d.bad(Error, "port", "end the program that uses it (ss -ltnp), or choose another address", "%s: %v", address, err)
 		}
+	}
+}
+
+func (d *doctor) sinks() {
+	if d.cfg.Sinks == nil {
+		return
+	}
+	failing := d.cfg.Sinks()
+	if len(failing) == 0 {
+		d.ok("sinks", "events get through to every sink there is")
+	}
+	for _, name := range slices.Sorted(maps.Keys(failing)) {
+		s, since := failing[name], ""
+		if at := s.GetOldestWaitingTime(); at != nil {
+			since = ", and events wait since " + at.AsTime().UTC().Format(time.DateTime) + " UTC"
+		}
+		d.bad(Warning, "sinks", "mend the receiver or the sink; events wait as long as the day they are of is kept", "sink %s: %s%s", name, s.GetMessage(), since)
 	}
 }

@@ -6,7 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 	"github.com/vedette/vedette/appliance/doctor"
 	"github.com/vedette/vedette/store"
 )
@@ -64,6 +68,25 @@ func TestEveryFaultIsFoundAndSaysWhatToDo(t *testing.T) {
 	}
 	if doctor.Worst(list) != doctor.Error {
 		t.Errorf("the worst is %s", doctor.Worst(list))
+	}
+}
+
+func TestASinkThatDoesNotGetThroughIsTold(t *testing.T) {
+	failing := map[string]*vedettev1.DeliveryStatus{}
+	look := func() (list []doctor.Finding) {
+		for _, f := range doctor.Check(t.Context(), doctor.Config{Sinks: func() map[string]*vedettev1.DeliveryStatus { return failing }}) {
+			if f.Check == "sinks" {
+				list = append(list, f)
+			}
+		}
+		return list
+	}
+	if list := look(); len(list) != 1 || list[0].Severity != doctor.OK {
+		t.Errorf("when all get through: %+v", list)
+	}
+	failing["hook"] = &vedettev1.DeliveryStatus{Message: "the webhook answered 500", OldestWaitingTime: timestamppb.New(time.Unix(1_900_000_000, 0))}
+	if list := look(); len(list) != 1 || list[0].Severity != doctor.Warning || list[0].Message != "sink hook: the webhook answered 500, and events wait since 2030-03-17 17:46:40 UTC" {
+		t.Errorf("when one does not: %+v", list)
 	}
 }
 

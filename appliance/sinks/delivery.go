@@ -327,6 +327,7 @@ func (s *status) delivered(n int, cursor int64, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.v.Delivered += int64(n)
+	s.v.Message = ""
 	s.v.DeliveredSeq, s.v.LastDeliveryTime = cursor, timestamppb.New(at)
 }
 

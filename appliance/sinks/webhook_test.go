@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	vedettev1 "github.com/vedette/vedette/api/vedette/v1"
 )
 
@@ -113,6 +115,24 @@ func TestBoxThatWasOfflineDeliversEverythingOnce(t *testing.T) {
 	b.state("hook", func(s *vedettev1.DeliveryStatus) bool {
 		return s.GetState() == vedettev1.DeliveryState_DELIVERY_STATE_BACKOFF && s.GetDelivered() == 0 && s.GetMessage() != "" && s.GetOldestWaitingTime() != nil
 	})
+	if failing := b.sinks.Failing(); len(failing) != 1 || failing["hook"].GetMessage() == "" {
+		t.Errorf("failing: %v, want the hook alone", failing)
+	}
+	told := map[string]float64{}
+	metrics := prometheus.NewPedanticRegistry()
+	metrics.MustRegister(b.sinks)
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			told[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	if len(told) != 8 || told["vedette_sink_failures_total hook"] < 1 || told["vedette_sink_delivered_total other"] < 1 || told["vedette_sink_failures_total other"] != 0 {
+		t.Errorf("metrics: %v", told)
+	}
 	b.stop() // and the box restarts
 	n := b.n
 	b = open(t, dir)
