@@ -110,6 +110,19 @@ func (s *session) still() (recheck time.Duration, still bool) {
 	return cmp.Or(g.cfg.Recheck, motion.DefaultRecheck), s.c.gate == GateClosed
 }
 
+// ahead looks at a keyframe's picture before its frame, while the gate is closed: whether nothing moves, and whether its frame
+// is due all the same.
+func (s *session) ahead(e *ingest.Epoch, at time.Time, p *av.Picture) (calm, due bool) {
+	s.mu.Lock()
+	g := s.gate
+	s.mu.Unlock()
+	if g == nil || g.epoch != e || p.Luma(g.luma, motion.Width, motion.Height) != nil {
+		return false, false
+	}
+	v := g.motion.Ahead(g.luma, at)
+	return v != motion.Open, v == motion.Recheck
+}
+
 // sameGate reports whether two settings make the same gate.
 func sameGate(a, b ingest.Camera) bool {
 	if a.Gate == nil || b.Gate == nil {

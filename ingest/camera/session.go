@@ -63,7 +63,7 @@ func newSession(c *Camera, settings ingest.Camera, attempts int, reason ingest.E
 		s.early = &early{}
 	}
 	s.gate = newGate(settings)
-	cfg.Still = s.still
+	cfg.Still, cfg.Ahead = s.still, s.ahead
 	s.decoder = decode.New(cfg, s)
 	return s
 }

@@ -55,6 +55,10 @@ type Config struct {
 	// Still reports whether nothing moves in what was decoded last, and how long to go by the sizes of coded pictures
 	// alone; nil: everything is decoded. Called by the decoding goroutine.
 	Still func() (recheck time.Duration, still bool)
+	// Ahead is shown a keyframe's picture before its frame, which may never come. It reports whether nothing moves there either,
+	// and whether the frame is due all the same. Where something moves, the frames before it come first. Required with Still;
+	// called by the decoding goroutine.
+	Ahead func(e *ingest.Epoch, capture time.Time, p *av.Picture) (calm, due bool)
 	// Budget bounds how many decoders work at the same time on this box; nil: no bound.
 	Budget *Budget
 }
@@ -220,7 +224,7 @@ func (w *worker) close() {
 
 // unit decodes a unit, unless it may wait.
 func (w *worker) unit(ctx context.Context, u Unit) error {
-	if waits, err := w.holds(ctx, u); waits || err != nil {
+	if waits, err := w.holds(ctx, &u); waits || err != nil {
 		return err
 	}
 	return w.decode(ctx, u)
@@ -322,10 +326,17 @@ func (w *worker) drain(ctx context.Context) error {
 	if w.dec == nil {
 		return nil
 	}
+	return w.finish(ctx)
+}
+
+// finish takes what the decoder held back, and closes it.
+func (w *worker) finish(ctx context.Context) error {
 	w.dec.Drain()
 	err := w.receive(ctx)
-	w.dec.Close()
-	w.dec = nil
+	if w.dec != nil {
+		w.dec.Close()
+		w.dec = nil
+	}
 	return err
 }
 

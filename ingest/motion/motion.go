@@ -136,6 +136,25 @@ func (g *Gate) Look(luma []byte, at time.Time) Verdict {
 	return Closed
 }
 
+// Ahead looks at a picture whose frame may never be given to Look: Closed where nothing moves and none is due, Recheck where
+// one is. Then the background follows it. Open where something moves or the scene is not known: then nothing is learnt, so
+// that the frames before it can be looked at first.
+func (g *Gate) Ahead(luma []byte, at time.Time) Verdict {
+	passed := at.Sub(g.last)
+	if !g.Warm(at) || g.learnt != nil || passed < 0 || passed > gap || !at.After(g.openUntil) {
+		return Open
+	}
+	background, flicker := slices.Clone(g.background), slices.Clone(g.flicker)
+	if share := g.compare(luma, passed); share > otherScene || share >= g.cfg.Threshold && share > 0 {
+		g.background, g.flicker = background, flicker
+		return Open
+	}
+	if g.last = at; at.Sub(g.passed) >= g.cfg.Recheck {
+		return Recheck
+	}
+	return Closed
+}
+
 // learn takes a picture as the background.
 func (g *Gate) learn(luma []byte) {
 	g.background, g.flicker = make([]float32, Cells), make([]float32, Cells)

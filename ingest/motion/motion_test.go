@@ -213,3 +213,49 @@ func TestAGapOrAStepOfTimeIsLearntAnew(t *testing.T) {
 		}
 	}
 }
+
+func TestALookAheadLearnsOnlyFromWhatIsStill(t *testing.T) {
+	s, at := &scene{rng: rand.New(rand.NewPCG(1, 2)), noise: 3}, time.Unix(1000, 0)
+	g := motion.New(ingest.Gate{Recheck: time.Hour}, nil)
+	if g.Ahead(s.draw(), at) != motion.Open {
+		t.Error("still before anything is known")
+	}
+	counts(g, s, &at, 10*time.Second, nil)
+	// Dusk, seen in keyframes alone.
+	for range 60 {
+		at = at.Add(2 * time.Second)
+		if s.light--; g.Ahead(s.draw(), at) != motion.Closed {
+			t.Fatalf("light by %d is something that moves", s.light)
+		}
+	}
+	ahead := at.Add(2 * time.Second)
+	s.box = [4]int{10, 10, 20, 20}
+	for range 3 {
+		if g.Ahead(s.draw(), ahead) != motion.Open {
+			t.Error("a box is nothing that moves")
+		}
+	}
+	if s.box = [4]int{}; g.Ahead(s.draw(), at.Add(time.Hour)) != motion.Open {
+		t.Error("a scene is known that was not seen for an hour")
+	}
+	// The frames before are looked at as if nobody had looked ahead.
+	if v := g.Look(s.draw(), at.Add(200*time.Millisecond)); v != motion.Closed {
+		t.Errorf("verdict %d on the frame after the last that was still", v)
+	}
+	s.box = [4]int{4, 10, 8, 20}
+	if v := g.Look(s.draw(), at.Add(400*time.Millisecond)); v != motion.Open {
+		t.Errorf("verdict %d on the first with the box", v)
+	}
+	h, at := motion.New(ingest.Gate{}, nil), time.Unix(1000, 0)
+	s.box = [4]int{}
+	counts(h, s, &at, 11*time.Second, nil) // the last of which opens it were learnt two seconds in
+	for due := at.Add(time.Second); due.Before(at.Add(5 * time.Second)); due = due.Add(time.Second) {
+		want := motion.Closed
+		if due.Sub(time.Unix(1002, 0)) >= motion.DefaultRecheck {
+			want = motion.Recheck
+		}
+		if v := h.Ahead(s.draw(), due); v != want {
+			t.Errorf("verdict %d, %v after the last frame that passed", v, due.Sub(time.Unix(1002, 0)))
+		}
+	}
+}

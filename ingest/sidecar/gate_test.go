@@ -1,6 +1,9 @@
 package sidecar_test
 
 import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	ingestv1 "github.com/vedette/vedette/api/ingest/v1"
@@ -50,5 +53,47 @@ func TestTheGateHoldsBackStillScenesAndSaysSo(t *testing.T) {
 	})
 	if _, all, _ := cam.Sessions(); all != 1 {
 		t.Errorf("%d sessions", all)
+	}
+}
+
+// What moves may change the sizes of coded pictures by less than the noise: then a keyframe shows it, and the pictures before
+// that, in which it came, must not be missing.
+func TestTheFirstPicturesOfWhatMovesPassAClosedGate(t *testing.T) {
+	for _, between := range []int{0, 2} { // B-frames
+		path := filepath.Join(t.TempDir(), "clip.mp4")
+		out, err := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", "color=c=0x707070:size=320x180:rate=10",
+			"-f", "lavfi", "-i", "color=c=0x989898:size=16x36:rate=10", "-frames:v", "100",
+			"-filter_complex", "[0]noise=alls=10:allf=t[a];[a][1]overlay=x='if(between(t,6.45,9),30*(t-6.4),-100)':y=80:eval=frame", "-pix_fmt", "yuv420p",
+			"-c:v", "libx264", "-preset", "veryfast", "-qp", "26", "-x264-params", fmt.Sprintf("keyint=20:min-keyint=20:scenecut=0:bframes=%d", between), path).CombinedOutput()
+		if err != nil {
+			t.Fatalf("render: %v: %s", err, out)
+		}
+		r := start(t, sidecar.Config{})
+		r.client.WatchFrames(&ingestv1.WatchFrames{})
+		r.set(&ingestv1.Camera{Name: "door", Address: "file:" + path, File: &ingestv1.FilePlayback{FullSpeed: true}, MotionGate: &ingestv1.MotionGate{}})
+		came, last := map[int64]bool{}, int64(-1)
+		next(t, r.frames, "frame of the time after", func(f ingestclient.Frame) bool {
+			f.Release()
+			n := f.GetRtpTicks() / 9000
+			if n <= last {
+				t.Errorf("picture %d comes after picture %d", n, last)
+			}
+			came[n], last = true, n
+			return n >= 85
+		})
+		for n := int64(66); n < 85; n++ {
+			if !came[n] {
+				t.Errorf("%d B-frames: picture %d, in which something moves, is missing", between, n)
+			}
+		}
+		held := 0
+		for n := int64(45); n < 62; n++ {
+			if !came[n] {
+				held++
+			}
+		}
+		if held < 15 {
+			t.Errorf("%d B-frames: %d of 17 pictures of nothing were held back", between, held)
+		}
 	}
 }
