@@ -112,7 +112,11 @@ func (a *artifact) fetch(ctx context.Context, e object, dir string, watch func(i
 	if err != nil {
 		return errors.Join(err, to.Close())
 	}
-	err = to.Push(ctx, desc, watch(r))
+	if e.tree {
+		err = pushTar(ctx, to, desc, watch(r), dir)
+	} else {
+		err = to.Push(ctx, desc, watch(r))
+	}
 	return errors.Join(err, r.Close(), to.Close())
 }
 

@@ -146,7 +146,7 @@ func (b *bucket) download(ctx context.Context, f object, to string, watch func(i
 		return err
 	}
 	sum := md5.New() //nolint:gosec // as above
-	n, err := io.Copy(io.MultiWriter(w, sum), watch(r))
+	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(watch(r), o.Size+1))
 	switch err = errors.Join(err, w.Close()); {
 	case err != nil:
 		return err

@@ -1,7 +1,9 @@
 package modelstore_test
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,10 +23,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.uber.org/goleak"
 	"gocloud.dev/blob"
 	"oras.land/oras-go/v2"
+	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/content/file"
+	"oras.land/oras-go/v2/content/memory"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/vedette/vedette/infer/modelstore"
@@ -315,6 +321,91 @@ func TestR1WhatArrivesDamagedIsNoCopy(t *testing.T) {
 		}
 		c.Release()
 	})
+}
+
+func TestR1DirectoriesThatUnpackWithoutBoundAreRefused(t *testing.T) {
+	srv := oci(t)
+	name, _, _ := strings.Cut(strings.TrimPrefix(srv.url, "oci://"), ":v1")
+	for _, c := range []struct {
+		name, want string
+		pack       func(w *tar.Writer) error
+	}{
+		{"as many files as one likes", "more than 100000 files are packed in it", func(w *tar.Writer) error {
+			var err error
+			for i := range 100_001 {
+				err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "door/" + strconv.Itoa(i), Typeflag: tar.TypeReg, Mode: 0o600}))
+			}
+			return err
+		}},
+		{"a file of a terabyte", "it unpacks to more than the", func(w *tar.Writer) error {
+			return w.WriteHeader(&tar.Header{Name: "door/model.onnx", Typeflag: tar.TypeReg, Mode: 0o600, Size: 1 << 40})
+		}},
+		{"a device", `"door/null" in it is no file and no directory (type '3')`, func(w *tar.Writer) error {
+			return w.WriteHeader(&tar.Header{Name: "door/null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3})
+		}},
+		{"a link that leads away", "is outside of", func(w *tar.Writer) error {
+			return w.WriteHeader(&tar.Header{Name: "door/config.pbtxt", Typeflag: tar.TypeSymlink, Linkname: "../../../../etc/passwd"})
+		}},
+		{"half an archive", "EOF", func(w *tar.Writer) error {
+			if err := w.WriteHeader(&tar.Header{Name: "door/model.onnx", Typeflag: tar.TypeReg, Mode: 0o600, Size: 5000}); err != nil {
+				return err
+			}
+			_, err := w.Write(make([]byte, 100))
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var packed bytes.Buffer
+			gz := gzip.NewWriter(&packed)
+			w := tar.NewWriter(gz)
+			if err := c.pack(w); err != nil {
+				t.Fatal(err)
+			}
+			_ = w.Flush() // an archive that lacks its end is one of the cases
+			if err := gz.Close(); err != nil {
+				t.Fatal(err)
+			}
+			pushLayer(t, name, "door", packed.Bytes())
+			dir := t.TempDir()
+			s := open(t, modelstore.Config{URL: srv.url, Dir: dir})
+			_, err := s.Fetch(t.Context(), "door")
+			var fault *modelstore.Error
+			if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v", err)
+			}
+			if parts, _ := filepath.Glob(filepath.Join(dir, "*", ".part-*")); len(parts) > 0 {
+				t.Errorf("left behind: %v", parts)
+			}
+		})
+	}
+}
+
+// pushLayer puts one packed directory into a registry.
+func pushLayer(t *testing.T, name, title string, packed []byte) {
+	t.Helper()
+	from := memory.New()
+	l := content.NewDescriptorFromBytes("application/vnd.oci.image.layer.v1.tar+gzip", packed)
+	l.Annotations = map[string]string{"org.opencontainers.image.title": title, file.AnnotationUnpack: "true"}
+	err := from.Push(t.Context(), l, bytes.NewReader(packed))
+	var m ocispec.Descriptor
+	if err == nil {
+		m, err = oras.PackManifest(t.Context(), from, oras.PackManifestVersion1_1, "application/vnd.vedette.models",
+			oras.PackManifestOptions{Layers: []ocispec.Descriptor{l}})
+	}
+	if err == nil {
+		err = from.Tag(t.Context(), m, "v1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, err := remote.NewRepository(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo.PlainHTTP = true
+	if _, err := oras.Copy(t.Context(), from, "v1", repo, "v1", oras.DefaultCopyOptions); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestR1CopiesOutliveTheStoreAndAreCheckedFirst(t *testing.T) {

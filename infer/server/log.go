@@ -167,7 +167,7 @@ func (l *logs) Update(changes map[string]any) error {
 
 func (s *logSettings) set(key string, v any) error {
 	ok := false
-	want := "boolean"
+	want := "a boolean"
 	switch key {
 	case "log_file":
 		return infer.Errorf(infer.Unsupported, "log file location can not be updated through network protocol")
@@ -178,17 +178,17 @@ func (s *logSettings) set(key string, v any) error {
 	case "log_error":
 		s.fault, ok = v.(bool)
 	case "log_verbose_level":
-		want = "unsigned integer"
+		want = "an unsigned integer"
 		s.verbose, ok = v.(uint32)
 	case "log_format":
-		want = "string 'default' or 'ISO8601'"
+		want = "a string 'default' or 'ISO8601'"
 		s.format, ok = v.(string)
 		ok = ok && (s.format == "default" || s.format == "ISO8601")
 	default:
 		return infer.Errorf(infer.InvalidArgument, "Unrecognized log setting '%s'", key)
 	}
 	if !ok {
-		return infer.Errorf(infer.InvalidArgument, "log setting '%s' takes a %s", key, want)
+		return infer.Errorf(infer.InvalidArgument, "log setting '%s' takes %s", key, want)
 	}
 	return nil
 }

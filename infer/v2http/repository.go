@@ -28,7 +28,7 @@ func (s *Server) members(req *http.Request, limit int64) (map[string]any, error)
 	d.UseNumber()
 	var m map[string]any
 	if err := d.Decode(&m); err != nil {
-		return nil, invalid("failed to parse the request JSON buffer: %v", err)
+		return nil, invalid("Unable to parse 'request': attempt to access JSON non-object as object")
 	}
 	return m, nil
 }

@@ -134,6 +134,9 @@ func (c *call) parse(text []byte) error {
 	if s.peek() == 0 {
 		return parseError(s.fail("The document is empty."))
 	}
+	if err := s.expect('{', "request", "object"); err != nil {
+		return parseError(err)
+	}
 	listed := false
 	err := s.object(func(key []byte) error {
 		switch string(key) {
@@ -268,7 +271,10 @@ func unsigned(v any) (uint64, bool) {
 }
 
 // name reads a string that comes again with every request.
-func (c *call) name(s *scanner) (string, error) {
+func (c *call) name(s *scanner, key string) (string, error) {
+	if err := s.expect('"', key, "string"); err != nil {
+		return "", err
+	}
 	b, err := s.text()
 	if err != nil {
 		return "", err
@@ -279,20 +285,28 @@ func (c *call) name(s *scanner) (string, error) {
 func (c *call) parseInput(s *scanner) error {
 	in := input{}
 	first := len(c.shapes)
+	if err := s.expect('{', "inputs", "object"); err != nil {
+		return err
+	}
 	err := s.object(func(key []byte) error {
 		var err error
 		switch string(key) {
 		case "name":
-			in.name, err = c.name(s)
+			in.name, err = c.name(s, "name")
 		case "datatype":
-			in.datatype, err = c.name(s)
+			in.datatype, err = c.name(s, "datatype")
 		case "shape":
 			in.hasShape = true
 			if err := s.expect('[', "shape", "array"); err != nil {
 				return err
 			}
 			err = s.array(func() error {
+				at := s.i
 				n, err := s.number()
+				if err != nil { // a value of another kind, or none
+					s.i = at
+					_, err = s.skip()
+				}
 				if err == nil && (!n.isInt || n.negative) {
 					err = invalid("Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer")
 				}
@@ -302,6 +316,9 @@ func (c *call) parseInput(s *scanner) error {
 		case "data":
 			in.data, err = s.skip()
 		case "parameters":
+			if err := s.expect('{', "parameters", "object"); err != nil {
+				return err
+			}
 			err = s.object(func(key []byte) error { return in.parameter(s, c.server.names.Get(key)) })
 		default:
 			_, err = s.skip()
@@ -370,12 +387,18 @@ func (p *place) parameter(key string, v any) (taken bool, err error) {
 
 func (c *call) parseOutput(s *scanner) error {
 	var out output
+	if err := s.expect('{', "outputs", "object"); err != nil {
+		return err
+	}
 	err := s.object(func(key []byte) error {
 		var err error
 		switch string(key) {
 		case "name":
-			out.name, err = c.name(s)
+			out.name, err = c.name(s, "name")
 		case "parameters":
+			if err := s.expect('{', "parameters", "object"); err != nil {
+				return err
+			}
 			err = s.object(func(key []byte) error { return out.parameter(s, c.server.names.Get(key)) })
 		default:
 			_, err = s.skip()

@@ -270,6 +270,12 @@ func TestP7RequestsThatAreRefused(t *testing.T) {
 		{"outputs that are none", `{"inputs":[],"outputs":null}`, 400, "Unable to parse 'outputs': attempt to access JSON non-array as array"},
 		{"parameters that are none", `{"inputs":[],"parameters":[1]}`, 400, "Unable to parse 'parameters': attempt to access JSON non-object as object"},
 		{"a shape that is none", in(`"shape":5,"datatype":"FP32","data":[1]`), 400, "Unable to parse 'shape': attempt to access JSON non-array as array"},
+		{"a shape of lists", in(`"shape":[[1]],"datatype":"FP32","data":[1]`), 400, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer"},
+		{"a list for a request", `[]`, 400, "Unable to parse 'request': attempt to access JSON non-object as object"},
+		{"an input that is none", `{"inputs":[1]}`, 400, "Unable to parse 'inputs': attempt to access JSON non-object as object"},
+		{"a name that is none", `{"inputs":[{"name":1}]}`, 400, "Unable to parse 'name': attempt to access JSON non-string as string"},
+		{"parameters of an input that are none", in(`"shape":[1],"datatype":"FP32","data":[1],"parameters":3`), 400, "Unable to parse 'parameters': attempt to access JSON non-object as object"},
+		{"an output that is none", `{"inputs":[],"outputs":["A"]}`, 400, "Unable to parse 'outputs': attempt to access JSON non-object as object"},
 		{"a shape that is no JSON", in(`"shape":x,"datatype":"FP32","data":[1]`), 400, json400 + "Invalid value. at 31"},
 		{"an open list", `{"inputs":[`, 400, json400 + "Invalid value. at 11"},
 		{"a fault within data", in(`"shape":[1],"datatype":"FP32","data":[1.]`), 400, json400 + "Miss fraction part in number. at 63"},
@@ -483,6 +489,7 @@ func TestR4AndR5RepositoryCalls(t *testing.T) {
 	s := serve(t, nil)
 	s.do(t, "POST", "/v2/repository/index", "").want(t, 200, `[{"name":"echo","version":"3","state":"READY"},{"name":"broken","version":"1","state":"UNAVAILABLE","reason":"no file"}]`)
 	s.do(t, "POST", "/v2/repository/index", `{"ready":true}`).want(t, 200, `[{"name":"echo","version":"3","state":"READY"}]`)
+	s.do(t, "POST", "/v2/repository/index", `[]`).wantError(t, 400, "Unable to parse 'request': attempt to access JSON non-object as object")
 	s.do(t, "POST", "/v2/repository/index", `{"ready":1}`).wantError(t, 400, "Invalid value for 'ready': expected a boolean")
 	s.do(t, "POST", "/v2/repository/index", `{"ready":true} x`).wantError(t, 400, "failed to parse the request JSON buffer: The document root must not be followed by other values. at 15")
 	s.do(t, "POST", "/v2/repository/models/m%FF/load", ``).wantError(t, 404, "Not Found")
