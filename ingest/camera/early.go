@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/vedette/vedette/ingest"
+	"github.com/vedette/vedette/ingest/capture"
 )
 
 // early holds a session's first units back for a moment. Servers send what they keep since the last keyframe in a burst:
@@ -11,35 +12,22 @@ import (
 type early struct {
 	units []ingest.AccessUnit
 	bytes int
-	least time.Duration // arrival less media time of the quickest
-	paced int           // of the last units came at their own pace
-	quiet *time.Timer   // runs while it holds something
+	burst capture.Burst
+	quiet *time.Timer // runs while it holds something
 }
 
 const (
 	// How long the first units wait for another; the whole burst may take earlyMost times that.
-	earlyWait = 200 * time.Millisecond
-	earlyMost = 5
-	// What comes this much earlier than media time says comes in a burst, as does what comes sooner after its predecessor.
-	earlyPace = 10 * time.Millisecond
-	// So many units in a row at their own pace end the burst; one may only be a pause in it.
-	earlyPaced = 2
+	earlyWait  = 200 * time.Millisecond
+	earlyMost  = 5
 	earlyBytes = 4 << 20
 )
 
 // hold keeps a unit, and reports whether to wait for more.
 func (e *early) hold(au ingest.AccessUnit, wait time.Duration) bool {
-	delay := au.Received.Mono - au.Ticks.Duration()
-	if n := len(e.units); n == 0 {
-		e.least = delay
-	} else if delay > e.least-earlyPace && au.Received.Mono-e.units[n-1].Received.Mono >= earlyPace {
-		e.paced++
-	} else {
-		e.paced = 0
-	}
-	e.least = min(e.least, delay)
+	over := e.burst.Over(au.Ticks, au.Received.Mono)
 	e.units, e.bytes = append(e.units, au), e.bytes+len(au.Data)
-	return e.paced < earlyPaced && e.bytes < earlyBytes && au.Received.Mono-e.units[0].Received.Mono < earlyMost*wait
+	return !over && e.bytes < earlyBytes && au.Received.Mono-e.units[0].Received.Mono < earlyMost*wait
 }
 
 // AccessUnit is part of ingest.Sink.

@@ -8,22 +8,16 @@ import (
 	"github.com/vedette/vedette/ingest"
 )
 
-// Limits of belief.
+// Limits.
 const (
-	// A sender report that puts pictures this far from their arrival is not believed: the camera's
-	// clock is wrong (1970, another time zone, another year).
-	maxSkew = 2 * time.Second
-	// Two sender reports must agree this well before they are used.
-	maxDisagreement = 100 * time.Millisecond
-	// A report this old says nothing more: the clocks have drifted apart since.
-	maxReportAge = 5 * time.Minute
 	// A picture this much later or earlier than the stream's own time says has lost its relation
 	// to it: the stream's clock was set.
 	maxJump = 5 * time.Second
-	// As has one this much before the latest; pictures that are shown before those they refer to are nearer.
-	maxBack = 2 * time.Second
-	// Crystals stay within 100 ppm, bad cameras within 500: that far two sender reports may come apart.
-	crystal = 500e-6
+	// As has one this much before the latest, or one with more pictures before it that are shown later than there are in streams,
+	// though standards allow for 16, or than there were in this one, by a few.
+	maxBack                 = 2 * time.Second
+	maxReorder, moreReorder = 8, 3
+	orderKnown              = 32 // from so many pictures on
 	// How fast the estimate follows media time that runs slower than ours, as a fraction of time: also that of cameras
 	// which count 30 pictures a second and take 29.97.
 	drift = 1500e-6
@@ -45,17 +39,11 @@ type Clock struct {
 	// offset is receive time minus media time of the quickest unit, slowly forgotten.
 	offset time.Duration
 	last   time.Duration // mono of the last unit
-	latest time.Duration // media time
+	order  order
 	known  time.Duration // media time of the latest unit Witness was told of
 	// arrival of the last unit, where there is nothing else to go by.
 	arrival ingest.Ticks
-	// report is the camera's clock minus media time.
-	report    time.Duration
-	reported  ingest.Instant // of the last report; zero: there was none
-	believed  bool
-	agreeing  int
-	wanders   bool // the last report does not fit the one before it
-	cameraOff time.Duration
+	reports reports
 	// applied is capture wall time minus media time as used last.
 	applied time.Duration
 	// wallMinusMono is fixed when the epoch begins, so that a step of the box's clock does not tear
@@ -86,7 +74,7 @@ func (c *Clock) Witness(ticks ingest.Ticks, at ingest.Instant) {
 	delay := at.Mono - media
 	if !c.started {
 		c.started = true
-		c.offset, c.last, c.latest, c.known = delay, at.Mono, media, media
+		c.offset, c.last, c.known = delay, at.Mono, media
 		c.wallMinusMono = wallNS(at.Wall) - at.Mono
 	}
 	c.offset, c.known = min(c.offset, delay), max(c.known, media)
@@ -105,24 +93,27 @@ func (c *Clock) Unit(ticks ingest.Ticks, at ingest.Instant) Stamp {
 	}
 	media := c.pace.time(ticks.Duration())
 	delay := at.Mono - media
-	if jump := delay - c.offset; jump > maxJump && media > c.known || jump < -maxJump || media < c.latest-maxBack || c.pace.still(ticks.Duration(), at.Mono) {
+	if jump := delay - c.offset; jump > maxJump && media > c.known || jump < -maxJump || c.order.back(media) || c.pace.still(ticks.Duration(), at.Mono) {
 		c.pace.jumped(at.Mono)
 		return Stamp{Jumped: true}
 	}
+	if c.pace.crawls(ticks.Duration(), at.Mono) {
+		return Stamp{Jumped: true}
+	}
 	passed := max(at.Mono-c.last, 0)
-	c.last, c.latest = at.Mono, max(c.latest, media)
+	c.last = at.Mono
 	c.offset = min(c.offset+time.Duration(float64(passed)*drift), delay)
 	if c.pace.witness(ticks.Duration(), at.Mono, c.offset) {
 		// From here on media time is counted another way; a report has to be in that way, too.
-		c.believed, c.agreeing, c.reported = false, 0, ingest.Instant{}
-		c.offset = delay
+		c.reports.forget()
+		c.order, c.offset = order{}, delay
 	}
 
 	// No picture is taken after it arrived, whatever a clock that is ahead says: followed past the
 	// estimate, it would leave every picture the time of its arrival, with the network's jitter.
 	target, quality := c.offset+c.wallMinusMono, ingest.TimeEstimated
-	if c.believed && c.report <= target+maxDisagreement && at.Mono-c.reported.Mono <= maxReportAge {
-		target, quality = min(target, c.report), ingest.TimeSenderReport
+	if report, ok := c.reports.at(at.Mono); ok && report <= target+maxDisagreement {
+		target, quality = min(target, report), ingest.TimeSenderReport
 	}
 	// Towards the target, never so fast that time runs backwards between pictures.
 	step := time.Duration(float64(passed) * slew)
@@ -148,35 +139,51 @@ func wallOf(got time.Duration, now time.Time) time.Time {
 
 // Report takes a sender report.
 func (c *Clock) Report(r ingest.SenderReport) {
-	if !c.started {
-		return
+	switch {
+	case !c.started:
+	case c.pace.lost:
+		c.reports.last, c.reports.off = r.Received, r.NTP.Sub(r.Received.Wall)
+	default:
+		media := c.pace.time(r.Ticks.Duration())
+		c.reports.take(wallNS(r.NTP)-media, wallNS(r.NTP)-(media+c.offset+c.wallMinusMono), r.Received)
 	}
-	if c.pace.lost {
-		c.reported, c.cameraOff = r.Received, r.NTP.Sub(r.Received.Wall)
-		return
-	}
-	media := c.pace.time(r.Ticks.Duration())
-	got := wallNS(r.NTP) - media
-	c.cameraOff = wallNS(r.NTP) - (media + c.offset + c.wallMinusMono)
-	first := c.reported.Wall.IsZero()
-	c.wanders = false
-	agree := maxDisagreement
-	if !first {
-		agree += time.Duration(float64((r.Received.Mono - c.reported.Mono).Abs()) * crystal)
-	}
-	if first || (got-c.report).Abs() > agree {
-		c.agreeing, c.wanders = 0, !first
-	}
-	c.agreeing++
-	c.report, c.reported = got, r.Received
-	c.believed = c.agreeing >= 2 && c.cameraOff.Abs() <= maxSkew
 }
 
 // Reports says whether sender reports arrive, and how far the camera's clock is from the box's by them; 0 where they do not
 // fit each other.
 func (c *Clock) Reports() (arrive bool, offset time.Duration) {
-	if c.wanders {
+	if c.reports.wander {
 		return true, 0
 	}
-	return !c.reported.Wall.IsZero(), c.cameraOff
+	return !c.reports.last.Wall.IsZero(), c.reports.off
+}
+
+// order knows the media times of those units that show latest.
+type order struct {
+	latest [maxReorder + 1]time.Duration // the first known of them, the latest first
+	known  int
+	units  int
+	deep   int // most units that came before one and show later
+}
+
+// back reports whether a unit comes too late in the order of decoding to be one that is shown before others.
+func (o *order) back(media time.Duration) bool {
+	at := 0
+	for at < o.known && o.latest[at] > media {
+		at++
+	}
+	most := maxReorder
+	if o.units++; o.units > orderKnown {
+		most = min(most, o.deep+moreReorder)
+	}
+	if at > most || at > 0 && media < o.latest[0]-maxBack {
+		return true
+	}
+	o.deep = max(o.deep, at)
+	if at < o.known && o.latest[at] == media { // another part of the same picture
+		return false
+	}
+	copy(o.latest[at+1:], o.latest[at:])
+	o.latest[at], o.known = media, min(o.known+1, len(o.latest))
+	return false
 }

@@ -351,3 +351,67 @@ func TestReportsThatDoNotFitEachOtherTellNoOffset(t *testing.T) {
 		}
 	}
 }
+
+// A clock that counts another unit than it declares makes pictures follow each other hundreds of times a second.
+func TestAClockOfAnotherUnitIsFollowedAfterASecond(t *testing.T) {
+	for _, rate := range []float64{1000, 8000, 10000} {
+		var c capture.Clock
+		late := jitter(5*time.Millisecond, 50*time.Millisecond)
+		epochs := 1
+		var received time.Duration
+		for i := range 25 * 120 {
+			at := time.Duration(i) * 40 * time.Millisecond
+			received = max(at+late(i), received+time.Millisecond)
+			ticks, now := ingest.Ticks(at.Seconds()*rate), ingest.Instant{Mono: time.Hour + received, Wall: base.Add(received)}
+			s := c.Unit(ticks, now)
+			if s.Jumped {
+				epochs, c = epochs+1, c.Next()
+				s = c.Unit(ticks, now)
+			}
+			if off := s.Capture.Sub(base.Add(at)).Abs(); at > 1200*time.Millisecond && off > 400*time.Millisecond || at > time.Minute && off > 60*time.Millisecond {
+				t.Fatalf("%v Hz: picture at %v is off by %v", rate, at, off)
+			}
+		}
+		if epochs != 2 {
+			t.Errorf("%v Hz: %d epochs", rate, epochs)
+		}
+	}
+}
+
+// Pictures that are shown before those they refer to come after them; a clock that was set back has pictures come again.
+func TestAClockSetBackIsToldFromPicturesOutOfOrder(t *testing.T) {
+	orders := map[string][]int{ // the places of a group's pictures, in decoding order
+		"in order": {0}, "one between": {1, 0}, "three between": {3, 0, 1, 2}, "a pyramid": {3, 1, 0, 2}, "a high pyramid": {15, 7, 3, 1, 0, 2, 5, 4, 6, 11, 9, 8, 10, 13, 12, 14},
+	}
+	for name, places := range orders {
+		for _, back := range []time.Duration{0, 300 * time.Millisecond, time.Second, 1900 * time.Millisecond} {
+			for _, rate := range []int{5, 25} {
+				if rate == 5 && (back == 300*time.Millisecond || len(places) > 1 && back > 0 || len(places) > 4) {
+					continue // a picture or two
+				}
+				var c capture.Clock
+				step := time.Second / time.Duration(rate)
+				jumps, at := []int{}, 60*rate/len(places)*len(places)
+				for i := range 120 * rate / len(places) * len(places) {
+					now := time.Duration(i) * step
+					media := time.Duration(i/len(places)*len(places)+places[i%len(places)]) * step
+					if i >= at {
+						media -= back
+					}
+					instant := ingest.Instant{Mono: time.Hour + now, Wall: base.Add(now)}
+					s := c.Unit(ingest.TicksOf(time.Minute+media), instant)
+					if s.Jumped {
+						jumps, c = append(jumps, i), c.Next()
+						s = c.Unit(ingest.TicksOf(time.Minute+media), instant)
+					}
+					if off := s.Capture.Sub(base.Add(now)).Abs(); off > time.Duration(2*len(places))*step && (i < at || i > at+10) {
+						t.Fatalf("%s, back by %v at %d/s: picture %d is off by %v", name, back, rate, i, off)
+					}
+				}
+				if want := min(int(back), 1); len(jumps) != want || want == 1 && (jumps[0] < at || jumps[0] > at+9) {
+					t.Errorf("%s, back by %v at picture %d, %d/s: jumps at %v", name, back, at, rate, jumps)
+				}
+			}
+		}
+	}
+}

@@ -22,6 +22,9 @@ const (
 	maxJumps = 3
 	// As do those that stand still for longer.
 	maxStill = time.Second
+	// Pictures that come this much closer to each other in media time than they arrive, and closer than those of any camera, do
+	// not come late: media time is counted too slowly. So much is seen of them first.
+	crawl, leastStep, crawlFor, crawlUnits = 3, 10 * time.Millisecond, time.Second, 8
 )
 
 // pace is how a camera's timestamps count, which need not be in seconds: some count pictures at a rate that is not theirs,
@@ -40,6 +43,8 @@ type pace struct {
 	anchored bool
 
 	media, stood time.Duration // of the last unit, and when it was first seen; stood is 0 before the first
+	first        witness       // the first unit, and
+	units        int           // how many came since
 	jumps        int
 	jump         time.Duration // when it last jumped
 }
@@ -67,6 +72,19 @@ func (p *pace) still(media, mono time.Duration) bool {
 	}
 	p.lost = mono-p.stood > maxStill
 	return p.lost
+}
+
+// crawls reports whether media time counts so slowly that the first pictures tell, and takes their pace.
+func (p *pace) crawls(media, mono time.Duration) bool {
+	if p.units++; p.units == 1 {
+		p.first = witness{mono, media, mono}
+	}
+	took, came := mono-p.first.mono, media-p.first.media
+	if p.units <= crawlUnits || took < crawlFor || took > 2*crawlFor || p.used() || came <= 0 || came >= leastStep*time.Duration(p.units-1) || took < crawl*came || took > maxPace*came {
+		return false
+	}
+	p.set(slope(p.first, witness{mono, media, mono})-1, media)
+	return true
 }
 
 // witness takes a unit, and the delay of the quickest. It reports whether the pace has changed: media time runs ahead, or is

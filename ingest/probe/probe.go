@@ -73,8 +73,8 @@ type Warning struct {
 	Message string
 }
 
-// burst is how much sooner after its predecessor than media time says a unit of a burst comes.
-const burst = 20 * time.Millisecond
+// burstMost is how long the burst with which a session may begin is waited for.
+const burstMost = time.Second
 
 // look is one probe under way; it is the source's sink and the decoder's output.
 type look struct {
@@ -90,11 +90,12 @@ type look struct {
 	stage      ingest.Stage
 	epoch      *ingest.Epoch
 	units      int
-	paced      int // units since firstUnit, and their bytes
-	bytes      int
+	burst      capture.Burst
 	opened     time.Duration // mono of the first unit
+	paced      int           // units since firstUnit, from the end of the burst on, and their bytes
+	bytes      int
+	over       bool
 	firstUnit  time.Duration
-	least      time.Duration // arrival less media time of the quickest
 	lastUnit   time.Duration
 	sinceKey   int
 	gops       []int
@@ -209,13 +210,12 @@ func (l *look) AccessUnit(au ingest.AccessUnit) {
 		l.reordered = true
 	}
 	l.units++
-	// Rates count from the end of the burst in which servers send what they keep since the last keyframe.
-	delay := au.Received.Mono - au.Ticks.Duration()
-	if l.paced == 0 || delay < l.least-burst && au.Received.Mono-l.opened < time.Second {
-		if l.paced == 0 {
+	if !l.over {
+		if l.units == 1 {
 			l.opened = au.Received.Mono
 		}
-		l.firstUnit, l.least, l.paced, l.bytes = au.Received.Mono, delay, 0, 0
+		l.over = l.burst.Over(au.Ticks, au.Received.Mono) || au.Received.Mono-l.opened > burstMost
+		l.firstUnit, l.paced, l.bytes = au.Received.Mono, 0, 0
 	}
 	l.paced++
 	l.bytes += len(au.Data)
