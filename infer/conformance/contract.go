@@ -39,7 +39,7 @@ func contract() []row {
 		{id: "P11", title: "Inference over gRPC"},
 		{id: "P12", title: "Inference over a gRPC stream"},
 		{id: "P13", title: "Validation of requests and its texts"},
-		{id: "P14", title: "Parameters of requests and responses, forwarded headers"},
+		{id: "P14", title: "Parameters of requests and responses, forwarded headers", deviation: "a forwarded header has its name in lower case over HTTP too, where Triton keeps the client's case"},
 		{id: "P15", title: "Classification"},
 		{id: "P16", title: "Generate", outside: "it serves language models, which the appliance does not run"},
 		{id: "P17", title: "Compression"},

@@ -2,6 +2,7 @@ package modelconfig
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,9 @@ func Validate(cfg *inference.ModelConfig, m Machine) error {
 		f.add("'max_batch_size' must be non-negative value for %s", name)
 	} else if b > maxBatch {
 		f.add("'max_batch_size' is %d for %s, more than %d", b, name, maxBatch)
+	}
+	if file := cfg.GetDefaultModelFilename(); file != "" && !filepath.IsLocal(file) {
+		f.add("default_model_filename '%s' of %s leads out of the version's directory", file, name)
 	}
 	f.version(cfg)
 	f.io(cfg)

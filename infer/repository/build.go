@@ -222,7 +222,7 @@ func (v *version) instance(ctx context.Context, be backend.Backend, cfg *inferen
 		in.permit, err = v.repo.limiter.register(in.group, at.GPU)
 	}
 	if err == nil {
-		err = v.warm(in) //nolint:contextcheck // the version carries its own
+		err = v.warm(ctx, in)
 	}
 	if err != nil {
 		v.close(in)

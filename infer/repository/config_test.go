@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/vedette/vedette/infer"
 	"github.com/vedette/vedette/infer/backend"
@@ -181,6 +182,9 @@ func TestR7EveryInstanceIsWarmedBeforeItServes(t *testing.T) {
 		"open/config.pbtxt": witnessModel + sample("batch_size: 1 "+input("dims: [ -1 ] zero_data: true")), "open/1/keep": "",
 		"away/config.pbtxt": witnessModel + sample("batch_size: 1 "+input(`dims: [ 1 ] input_data_file: "../config.pbtxt"`)), "away/1/keep": "",
 		"huge/config.pbtxt": witnessModel + sample("batch_size: 1 "+input("dims: [ 4611686018427387904, 4 ] zero_data: true")), "huge/1/keep": "",
+		"other/config.pbtxt": witnessModel + sample(`batch_size: 1 inputs { key: "IN" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }`), "other/1/keep": "",
+		"wide/config.pbtxt": witnessModel + sample("batch_size: 1 "+input("dims: [ 2 ] zero_data: true")), "wide/1/keep": "",
+		"none/config.pbtxt": witnessModel + sample("batch_size: 1"), "none/1/keep": "",
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := new(witness)
@@ -199,6 +203,9 @@ func TestR7EveryInstanceIsWarmedBeforeItServes(t *testing.T) {
 			"open 1 UNAVAILABLE warmup setting expects all variable-size dimensions are specified for input 'IN'",
 			"away 1 UNAVAILABLE warmup file '../config.pbtxt' must be inside the model's warmup directory",
 			"huge 1 UNAVAILABLE warmup sample 's', input 'IN': shape",
+			"other 1 UNAVAILABLE failed to run warmup sample 's': inference input 'IN' data-type is 'FP32', but model 'other' expects 'INT32'",
+			"wide 1 UNAVAILABLE failed to run warmup sample 's': unexpected shape for input 'IN' for model 'wide'. Expected [-1,1], got [1,2].",
+			"none 1 UNAVAILABLE failed to run warmup sample 's': expected 1 inputs but got 0 inputs for model 'none'.",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("index lacks %q:\n%s", want, got)
@@ -221,6 +228,40 @@ func TestR7EveryInstanceIsWarmedBeforeItServes(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Release()
+	})
+}
+
+func TestR7AWarmUpEndsWithTheServer(t *testing.T) {
+	root := write(t, files{
+		"a/config.pbtxt": identityModel + parameter("execute_delay_ms", "10") + `model_warmup { name: "s" batch_size: 1 count: 4294967295
+			inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: 1 zero_data: true } } }`, "a/1/keep": "",
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r, err := repository.New(repository.Config{Roots: []string{root}, Backends: backends()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := r.Run(ctx, time.Minute); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("it ended after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestX1WhatFailedAltogetherIsNoExecution(t *testing.T) {
+	root := write(t, files{"a/config.pbtxt": witnessModel + parameter("execute", "fail"), "a/1/keep": ""})
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withWitness(new(witness))})
+		if _, err := infer.Do(t.Context(), r, &infer.Request{Model: "a", Inputs: []tensor.Tensor{numbers("IN", true, 3)}}); err == nil {
+			t.Fatal("it did not fail")
+		}
+		synctest.Wait()
+		s, err := r.Statistics("a", 0)
+		if err != nil || s[0].GetInferenceStats().GetFail().GetCount() != 1 || s[0].GetExecutionCount() != 0 || len(s[0].GetBatchStats()) != 0 {
+			t.Errorf("got %v %v", s, err)
+		}
 	})
 }
 

@@ -164,8 +164,10 @@ func (v *version) run(index int, b *schedule.Batch) {
 	end := time.Now()
 	e := stats.Execution{Size: size, End: end}
 	e.Input, e.Infer, e.Output = divide(&in.timing, start, end)
+	allFailed := !v.decoupled
 	for i := range in.marks {
 		m := &in.marks[i]
+		allFailed = allFailed && (m.outcome == failed || m.received.IsZero())
 		if m.outcome != succeeded {
 			continue
 		}
@@ -174,7 +176,9 @@ func (v *version) run(index int, b *schedule.Batch) {
 		e.Queue += start.Sub(m.enqueued)
 		e.Total += end.Sub(m.received)
 	}
-	v.stats.Executed(e)
+	if !allFailed {
+		v.stats.Executed(e)
+	}
 	v.lasted(end.Sub(start))
 }
 

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 type sample struct {
 	backend.Job
 	v    *version
+	ctx  context.Context //nolint:containedctx // of the load that it is part of
 	req  infer.Request
 	done bool
 	err  error
@@ -25,7 +27,7 @@ type sample struct {
 
 // warm runs the configured samples on an instance, past the scheduler and the
 // statistics.
-func (v *version) warm(in *instance) error {
+func (v *version) warm(ctx context.Context, in *instance) error {
 	for _, w := range v.cfg.GetModelWarmup() {
 		if w.GetBatchSize() == 0 && v.cfg.GetMaxBatchSize() > 0 {
 			continue
@@ -38,9 +40,21 @@ func (v *version) warm(in *instance) error {
 		if err != nil {
 			return err
 		}
+		if err := v.warmFits(inputs); err != nil {
+			return fmt.Errorf("failed to run warmup sample '%s': %w", w.GetName(), err)
+		}
 		v.logger.Debug(fmt.Sprintf("model '%s' instance %s is running warmup sample '%s'", v.name, in.name, w.GetName())) //nolint:sloglint // suites look for the words
+		for i := range inputs {
+			if p := v.sig.input(inputs[i].Name); p != nil && p.reshape != nil {
+				inputs[i].Shape = v.sig.reshaped(p.dims, p.reshape, inputs[i].Shape)
+			}
+		}
 		for range w.GetCount() {
-			if err := v.warmOnce(in, inputs, n); err != nil {
+			err := context.Cause(ctx)
+			if err == nil {
+				err = v.warmOnce(ctx, in, inputs, n)
+			}
+			if err != nil {
 				return fmt.Errorf("failed to run warmup sample '%s': %w", w.GetName(), err)
 			}
 		}
@@ -48,12 +62,45 @@ func (v *version) warm(in *instance) error {
 	return nil
 }
 
-func (v *version) warmOnce(in *instance, inputs []tensor.Tensor, n int) error {
+// warmFits checks a sample as a request is checked; controls and states are the server's in requests, but the sample's here.
+func (v *version) warmFits(inputs []tensor.Tensor) error {
+	var own []string
+	for _, c := range v.cfg.GetSequenceBatching().GetControlInput() {
+		own = append(own, c.GetName())
+	}
+	for _, s := range v.cfg.GetSequenceBatching().GetState() {
+		own = append(own, s.GetInputName())
+	}
+	for _, b := range v.cfg.GetBatchInput() {
+		own = append(own, b.GetTargetName()...)
+	}
+	var req infer.Request
+	for _, t := range inputs {
+		if !slices.Contains(own, t.Name) {
+			req.Inputs = append(req.Inputs, t)
+		}
+	}
+	if err := v.sig.checkNames(&req); err != nil {
+		return err
+	}
+	for i := range req.Inputs {
+		t := req.Inputs[i]
+		if _, err := v.sig.checkBatch(&infer.Request{Inputs: req.Inputs[i : i+1]}); err != nil {
+			return err
+		}
+		if err := v.sig.checkTensor(v.sig.input(t.Name), &t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *version) warmOnce(ctx context.Context, in *instance, inputs []tensor.Tensor, n int) error {
 	var timing backend.Timing
 	samples := make([]*sample, n)
 	jobs := make([]*backend.Job, n)
 	for i := range samples {
-		s := &sample{v: v}
+		s := &sample{v: v, ctx: ctx}
 		s.Job = backend.Job{Request: &s.req, Inputs: slices.Clone(inputs), Batch: 1, Timing: &timing, Owner: s}
 		if v.sequences {
 			s.Sequence, s.Start, s.End = v.repo.sequences.Add(1), true, true
@@ -61,7 +108,7 @@ func (v *version) warmOnce(in *instance, inputs []tensor.Tensor, n int) error {
 		s.req.Inputs = s.Inputs
 		samples[i], jobs[i] = s, &s.Job
 	}
-	in.model.Execute(v.repo.life(), jobs)
+	in.model.Execute(v.repo.life(), jobs) //nolint:contextcheck // as requests are; the load's end cancels the jobs
 	for _, s := range samples {
 		if s.err != nil {
 			return s.err
@@ -95,9 +142,6 @@ func (v *version) warmInputs(w *inference.ModelWarmup) ([]tensor.Tensor, error) 
 		}
 		if t.Data, err = v.warmData(in, &t, int(n)); err != nil {
 			return nil, err
-		}
-		if p := v.sig.input(name); p != nil && p.reshape != nil {
-			t.Shape = v.sig.reshaped(p.dims, p.reshape, t.Shape)
 		}
 		out = append(out, t)
 	}
@@ -170,7 +214,7 @@ func (s *sample) Finish(*backend.Job) { s.done = true }
 func (s *sample) Reschedule(*backend.Job) { s.done = true }
 
 // Cancelled implements backend.Owner.
-func (s *sample) Cancelled(*backend.Job) bool { return false }
+func (s *sample) Cancelled(*backend.Job) bool { return s.ctx.Err() != nil }
 
 // Wants implements backend.Owner.
 func (s *sample) Wants(*backend.Job, string) bool { return true }

@@ -206,12 +206,26 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	err = g.Wait()
 	stopModels()
-	if e := inner.Wait(); err == nil {
+	if e := s.ended(&inner); err == nil {
 		err = e
 	}
 	s.public.Drop("")
 	s.private.Drop("")
 	return err
+}
+
+// ended waits until the models have ended. One that never does, in its load or in a request, does not keep the server.
+func (s *Server) ended(models *errgroup.Group) error {
+	done := make(chan error, 1)
+	go func() { done <- models.Wait() }()
+	late := time.NewTimer(s.cfg.ExitTimeout + 5*time.Second)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return errors.New("exit timeout expired: a model does not end; exiting")
+	}
 }
 
 // closeSpans sends the spans that wait.

@@ -314,7 +314,7 @@ func TestP18WhatNeedsHeadersIsNotTakenOver(t *testing.T) {
 			if got := w.answer("POST"); name == "restricted" && !strings.HasPrefix(got, "403") {
 				t.Errorf("got %s", got)
 			}
-			if name == "forwarded" && s.models.seen[1].Parameters["Key"] != "v" {
+			if name == "forwarded" && s.models.seen[1].Parameters["key"] != "v" {
 				t.Errorf("got %v", s.models.seen[1].Parameters)
 			}
 		})

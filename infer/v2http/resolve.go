@@ -136,12 +136,13 @@ func (c *call) jsonData(in *input, t tensor.DataType, model string) ([]byte, err
 	return b.Bytes, nil
 }
 
-// forward turns matching headers into parameters.
+// forward turns matching headers into parameters. Their names come in lower case, since how the client wrote them is lost.
 func (c *call) forward(header http.Header) error {
 	for key, values := range header {
 		if len(values) == 0 || !c.server.cfg.ForwardHeaders.MatchString(key) {
 			continue
 		}
+		key = strings.ToLower(key)
 		switch {
 		case key == "sequence_id", key == "priority", key == "timeout", key == "headers", key == "binary_data_output",
 			strings.HasPrefix(key, reservedParam):

@@ -382,11 +382,12 @@ func TestP14ParametersReachTheModelAndComeBack(t *testing.T) {
 }
 
 func TestP14MatchingHeadersBecomeParameters(t *testing.T) {
-	s := serve(t, func(c *v2http.Config) { c.ForwardHeaders = regexp.MustCompile(`^(?:My-.*)$`) })
-	s.do(t, "POST", inferPath, `{"inputs":[]}`, "My-Header", "v", "Other", "w")
-	if p := s.models.last().Parameters; len(p) != 1 || p["My-Header"] != "v" {
+	s := serve(t, func(c *v2http.Config) { c.ForwardHeaders = regexp.MustCompile(`^(?i:my_.*|triton_.*)$`) })
+	s.do(t, "POST", inferPath, `{"inputs":[]}`, "my_header_1", "v", "Other", "w")
+	if p := s.models.last().Parameters; len(p) != 1 || p["my_header_1"] != "v" {
 		t.Errorf("got %v", p)
 	}
+	s.do(t, "POST", inferPath, `{"inputs":[]}`, "triton_my", "v").wantError(t, 400, "Header 'triton_my' is reserved for Triton usage and cannot be forwarded.")
 }
 
 func TestP15ClassificationIsAskedForByOutput(t *testing.T) {
