@@ -84,6 +84,8 @@ type Request struct {
 	// Outputs lists what is wanted; empty is everything.
 	Outputs []OutputSpec
 
+	// Shared says that inputs lie in memory that somebody may write while they are read.
+	Shared bool
 	// Guard watches inputs that somebody may write while they are read; nil: nobody does.
 	Guard Guard
 

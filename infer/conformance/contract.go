@@ -83,7 +83,7 @@ func contract() []row {
 		},
 		{id: "S12", title: "Decoupled models"},
 		{id: "S13", title: "Rate limiter"},
-		{id: "S14", title: "Response cache", deviation: "the cache is local; other kinds are refused at the start", last: true},
+		{id: "S14", title: "Response cache", deviation: "the cache is local; other kinds are refused at the start; a model that is loaded anew answers anew", last: true},
 
 		{id: "X1", title: "Statistics"},
 		{id: "X2", title: "Metrics", deviation: "latency histograms for every model, not only decoupled ones; a summary of requests also where answers are cached"},

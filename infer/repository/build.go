@@ -39,7 +39,7 @@ func (r *Repository) build(ctx context.Context, p *plan) ([]*version, map[int64]
 
 func (r *Repository) buildVersion(ctx context.Context, p *plan, number int64) (*version, error) {
 	v := &version{
-		repo: r, ctx: r.life(), plan: p, id: p.id, name: p.name, number: number, cfg: clone(p.cfg),
+		repo: r, serial: r.serials.Add(1), ctx: r.life(), plan: p, id: p.id, name: p.name, number: number, cfg: clone(p.cfg),
 		logger: r.logger.With(slog.String("model", p.name), slog.Int64("version", number)),
 		empty:  make(chan struct{}, 1), closed: make(chan struct{}),
 	}

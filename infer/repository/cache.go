@@ -25,7 +25,7 @@ type cache struct {
 	entries map[digest]*list.Element
 }
 
-// digest names a request: model, version, wanted outputs and inputs.
+// digest names a request: model, version and their load, wanted outputs and inputs.
 type digest [sha256.Size]byte
 
 // cached is a response. Its memory is never written again, so that those who
@@ -54,6 +54,7 @@ func digestOf(v *version, req *infer.Request, inputs []tensor.Tensor) digest {
 	}
 	text([]byte(v.id))
 	number(v.number)
+	number(v.edition())
 	number(int64(len(req.Outputs)))
 	for i := range req.Outputs {
 		text([]byte(req.Outputs[i].Name))

@@ -93,6 +93,17 @@ func (j *job) took(now time.Time) (infer, output time.Duration) {
 	return to.Sub(from), now.Sub(to)
 }
 
+// keep puts an answer into the response cache, unless it lies where others may write.
+func (j *job) keep(r *infer.Response) {
+	if slices.ContainsFunc(j.Request.Outputs, func(o infer.OutputSpec) bool { return o.Into != nil }) {
+		return
+	}
+	if size, ok := j.v.repo.cache.put(j.digest, r); !ok && j.v.uncached.CompareAndSwap(false, true) {
+		j.v.logger.Warn("failed to insert key into the response cache: the response is larger than the cache; told once for a model",
+			slog.Int("bytes", size), slog.Int("cache", j.v.repo.cache.limit))
+	}
+}
+
 // Respond implements backend.Owner.
 func (j *job) Respond(_ *backend.Job, r *infer.Response) {
 	if r == nil && j.v.decoupled {
@@ -105,10 +116,7 @@ func (j *job) Respond(_ *backend.Job, r *infer.Response) {
 	}
 	if j.v.cached && j.cacheable {
 		start := time.Now()
-		if size, ok := j.v.repo.cache.put(j.digest, r); !ok && j.v.uncached.CompareAndSwap(false, true) {
-			j.v.logger.Warn("failed to insert key into the response cache: the response is larger than the cache; told once for a model",
-				slog.Int("bytes", size), slog.Int("cache", j.v.repo.cache.limit))
-		}
+		j.keep(r)
 		j.v.stats.Missed(j.lookup + time.Since(start))
 	}
 	if err := j.finishResponse(r); err != nil {

@@ -3,6 +3,8 @@ package repository_test
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -117,6 +119,73 @@ func TestS13AnInstanceOfPriorityTwoGetsHalfTheChances(t *testing.T) {
 		both := order[:bytes.LastIndexByte(order, 'a')+1]
 		if b := bytes.Count(both, []byte("b")); b < 29 || b > 31 {
 			t.Errorf("%d executions of priority 2 beside 60 of priority 1: %s", b, order)
+		}
+	})
+}
+
+func TestS14AnotherModelAnswersAnew(t *testing.T) {
+	root := write(t, files{
+		"a/config.pbtxt": echoModel + parameter("delay", "10ms") + "response_cache { enable: true }", "a/1/keep": "",
+		"e/config.pbtxt": `platform: "ensemble" input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } output { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] }
+ensemble_scheduling { step { model_name: "b" input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } } response_cache { enable: true }`, "e/1/keep": "",
+		"b/config.pbtxt": echoModel + parameter("delay", "10ms"), "b/1/keep": "",
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), CacheBytes: 10000, Mode: repository.ModeExplicit, Startup: []string{"a", "e"}})
+		ask := func(model string, want time.Duration) {
+			t.Helper()
+			start := time.Now()
+			resp, err := infer.Do(t.Context(), r, &infer.Request{Model: model, Inputs: []tensor.Tensor{numbers("IN", false, 1)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Release()
+			if took := time.Since(start); took != want {
+				t.Errorf("%s took %v, want %v", model, took, want)
+			}
+		}
+		for _, model := range []string{"a", "e"} {
+			ask(model, 10*time.Millisecond)
+			ask(model, 0)
+		}
+		for _, model := range []string{"a", "b"} {
+			if err := os.WriteFile(filepath.Join(root, model, "config.pbtxt"), []byte(echoModel+parameter("delay", "20ms")+"response_cache { enable: true }"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Load(t.Context(), model, infer.LoadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, model := range []string{"a", "e"} {
+			ask(model, 20*time.Millisecond)
+			ask(model, 0)
+		}
+	})
+}
+
+func TestS14WhoChangesSharedMemoryFoolsNobody(t *testing.T) {
+	root := write(t, files{"a/config.pbtxt": echoModel + parameter("delay", "10ms") + "response_cache { enable: true }", "a/1/keep": ""})
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t, repository.Config{Roots: []string{root}, Backends: withEcho(), CacheBytes: 1000})
+		mine := []int32{1}
+		in := numbers("IN", false, 1)
+		in.Data = tensor.AsBytes(mine)
+		answered := make(chan infer.Reply, 1)
+		for _, req := range []*infer.Request{
+			{Model: "a", Inputs: []tensor.Tensor{in}, Shared: true}, {Model: "a", Inputs: []tensor.Tensor{numbers("IN", false, 1)}},
+		} {
+			if err := r.Submit(t.Context(), req, func(r infer.Reply) { answered <- r }); err != nil {
+				t.Fatal(err)
+			}
+			mine[0] = 666
+			a := <-answered
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			if got := ints(t, a.Response, "OUT")[0]; got != 1 {
+				t.Errorf("1 was answered with %d", got)
+			}
+			a.Response.Release()
 		}
 	})
 }

@@ -49,6 +49,7 @@ type shown struct {
 
 // publishLocked shows requests the state of all models.
 func (r *Repository) publishLocked() {
+	r.published.Add(1)
 	t := make(map[string]*shown, len(r.models))
 	for name, m := range r.models {
 		if len(m.states) == 0 && len(m.ready) == 0 {

@@ -122,7 +122,10 @@ type Repository struct {
 	loaded   chan struct{} // closed when the models of the start are loaded or failed
 	loadErr  error
 	stopping atomic.Bool
-	unknown  atomic.Bool // a repository could not be read yet: what it holds is missing
+	// How many versions were begun, and how often models have changed.
+	serials, published atomic.Int64
+
+	unknown atomic.Bool // a repository could not be read yet: what it holds is missing
 }
 
 // New checks the configuration; nothing is read before Run.

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"runtime/debug"
@@ -34,6 +35,7 @@ type version struct {
 	decoupled bool
 	sequences bool
 	cached    bool        // answers go through the response cache
+	serial    int64       // tells this load from others of the same version
 	uncached  atomic.Bool // it was told that one does not fit
 	controls  []control
 	states    []state
@@ -415,8 +417,25 @@ func addMemory(list []stats.Memory, gpu int, size uint64) []stats.Memory {
 	return append(list, at)
 }
 
+// edition is another whenever the model may answer something else than before: after a load, and where a model asks others,
+// after any change of models.
+func (v *version) edition() int64 {
+	if v.ensemble != nil || v.cfg.GetBackend() == "script" {
+		return v.repo.published.Load()
+	}
+	return v.serial
+}
+
 // hit answers a request from the response cache if it can.
 func (v *version) hit(j *job, now time.Time) bool {
+	if j.Request.Shared && v.ensemble != nil {
+		j.cacheable = false // its steps read the memory itself
+	} else if j.Request.Shared {
+		// What is kept under the name of these bytes must be the answer to them.
+		for i := range j.Inputs {
+			j.Inputs[i].Data = bytes.Clone(j.Inputs[i].Data)
+		}
+	}
 	j.digest = digestOf(v, j.Request, j.Inputs)
 	entry := v.repo.cache.get(j.digest)
 	looked := time.Now()

@@ -198,7 +198,7 @@ func (c *call) inputData(in *wireInput, t tensor.DataType, next *int) ([]byte, e
 		if err != nil {
 			return nil, err
 		}
-		c.leases, c.shared = append(c.leases, lease), true
+		c.leases, c.shared, c.req.Shared = append(c.leases, lease), true, true
 		if in.hasContents {
 			return nil, infer.Errorf(infer.InvalidArgument,
 				"unexpected 'content' provided when using shared memory for input tensor '%s' for model '%s'", in.name, c.model)

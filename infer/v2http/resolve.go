@@ -82,7 +82,7 @@ func (c *call) inputData(in *input, t tensor.DataType, model string) ([]byte, er
 		if err != nil {
 			return nil, err
 		}
-		c.leases = append(c.leases, lease)
+		c.leases, c.req.Shared = append(c.leases, lease), true
 		return lease.Bytes, nil
 	case in.hasBinary:
 		if !c.hasTail {
