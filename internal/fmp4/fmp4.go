@@ -128,9 +128,11 @@ func (m *Muxer) Continues(codec Codec, key Unit) bool {
 }
 
 // Fragment packs one picture and holds nothing back: as the next one's time is not known, the picture lasts as
-// long as the one before. at is its presentation time in the MP4. A time that jumps, after a gap above all, does not
+// long as the one before, or a little longer where pictures come unevenly, and one that comes much later than that goes
+// on sooner: browsers show nothing across such a hole until the next keyframe. at is its presentation time in the MP4. A time that jumps, after a gap above all, does not
 // leave a hole: presentation goes on where it was. With a capture time, a producer reference time box goes first.
 func (m *Muxer) Fragment(u Unit) (data []byte, at time.Duration, err error) {
+	m.line.live = true
 	s, err := m.line.place(u)
 	if err != nil {
 		return nil, 0, err

@@ -2,6 +2,7 @@ package fmp4_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -143,6 +144,66 @@ func TestAGapLeavesNoHole(t *testing.T) {
 	if len(times) != 20 || times[19]-times[0] > 1.2 {
 		t.Errorf("%d pictures from %.2f to %.2f s, want 20 within 0.8", len(times), times[0], times[len(times)-1])
 	}
+}
+
+func TestALivePictureComesBeforeABrowserGivesTheGroupUp(t *testing.T) {
+	for name, step := range map[string]func(n int) int64{
+		"ten a second":       func(int) int64 { return fmp4.Rate / 10 },
+		"one a second":       func(int) int64 { return fmp4.Rate },
+		"sixty a second":     func(int) int64 { return fmp4.Rate / 60 },
+		"unevenly":           func(n int) int64 { return []int64{900, 8100, 90, 20_000}[n%4] },
+		"slower and slower":  func(n int) int64 { return int64(n*n) * 90 },
+		"one picture missed": func(n int) int64 { return []int64{3600, 3600, 3600, 14_400}[n%4] },
+	} {
+		for _, reordered := range []int{0, 2} {
+			all := units(rtsptest.Render(t, rtsptest.ClipConfig{Width: 64, Height: 64, Frames: 40, GOP: 40, BFrames: reordered}))
+			// In the order they are shown, pictures come as the step says.
+			shown := make([]int, len(all))
+			for i := range shown {
+				shown[i] = i
+			}
+			slices.SortFunc(shown, func(a, b int) int { return cmp.Compare(all[a].Ticks, all[b].Ticks) })
+			at := int64(0)
+			for n, i := range shown {
+				at += step(n + 1)
+				all[i].Ticks = at
+			}
+			m, err := fmp4.NewMuxer(fmp4.H264, all[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			presented := map[time.Duration]bool{}
+			var decoded, lasts int64
+			for n, u := range all {
+				data, pts, err := m.Fragment(u)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dts, duration := timed(t, data)
+				if n > 0 && (dts <= decoded || dts-decoded > 2*lasts) {
+					t.Fatalf("%s, %d reordered: picture %d is decoded %d ticks after one of %d: a browser shows nothing until the next keyframe", name, reordered, n, dts-decoded, lasts)
+				}
+				if presented[pts] {
+					t.Errorf("%s, %d reordered: picture %d takes the place of another", name, reordered, n)
+				}
+				decoded, lasts, presented[pts] = dts, duration, true
+			}
+		}
+	}
+}
+
+// timed are the decoding time and the duration of a fragment's one picture.
+func timed(t *testing.T, data []byte) (dts, duration int64) {
+	t.Helper()
+	at := func(box string) []byte {
+		i := bytes.Index(data, []byte(box))
+		if i < 0 {
+			t.Fatalf("no %s in %x", box, data[:min(200, len(data))])
+		}
+		return data[i+4:]
+	}
+	// tfdt: version and flags, 64 bits. trun: version and flags, count, data offset, then the sample's duration first.
+	return int64(binary.BigEndian.Uint64(at("tfdt")[4:])), int64(binary.BigEndian.Uint32(at("trun")[12:])) //nolint:gosec // ours
 }
 
 func TestWhatDoesNotGoIntoOneFileIsRefused(t *testing.T) {

@@ -29,11 +29,18 @@ type timeline struct {
 	source int64 // the last unit's decoding time in the stream
 	last   int64 // and in the MP4
 	step   int64 // between the last two
+	live   bool  // pictures go out before the next one's time is known
+	lasts  int64 // how long the last picture is said to last, when live
 }
 
 // longest is the longest time between two pictures that is taken for real: slower streams exist, but then the
 // camera was not there.
 const longest = 10 * Rate
+
+// stretch is by how much a picture may come later than the one before was said to last, and still belong to it: after more than
+// twice its duration a browser takes decoding for broken off and shows nothing until the next keyframe (Media Source Extensions,
+// coded frame processing).
+func stretch(lasts int64) int64 { return 2*lasts - Rate/1000 }
 
 func (t *timeline) place(u Unit) (sample, error) {
 	units := u.Units
@@ -70,10 +77,18 @@ func (t *timeline) place(u Unit) (sample, error) {
 	case step <= 0 || step > longest || u.Gap || t.moved:
 		t.shift = t.last + t.step - dts
 	default:
+		if t.live {
+			t.shift -= max(step-stretch(t.lasts), 0)
+		}
 		t.step = step
 	}
+	// Pictures that come unevenly are said to last as long as the longest of late.
+	t.lasts = max(t.step, t.lasts-t.lasts/8, Rate/100)
 	t.source, t.last, t.moved = dts, dts+t.shift, false
 	s := sample{dts: t.last, pts: max(u.Ticks, dts) + t.shift, duration: t.step, key: u.Key}
+	if t.live {
+		s.duration = t.lasts
+	}
 	var err error
 	if t.codec == AV1 {
 		s.payload = bytes.Join(units, nil)

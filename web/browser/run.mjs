@@ -865,6 +865,25 @@ try {
       for (const id of Object.keys(cameras)) await fetch(`${appliance.url}/v1/cameras/${id}`, { method: "DELETE", headers: authorized });
     }
   });
+  await check("a camera of ten pictures a second with a keyframe now and then moves as soon as its page opens", async () => {
+    const authorized = { Authorization: `Bearer ${await adminToken()}` };
+    try {
+      const clip = path.join(appliance.data, "rare.mp4"); // its next keyframe is a minute and a half away
+      await execute("ffmpeg", ["-nostdin", "-loglevel", "error", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=10", "-frames:v", "900", "-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "ultrafast", "-x264-params", "keyint=900:scenecut=0:bframes=2", clip]);
+      const added = await fetch(`${appliance.url}/v1/cameras?camera_id=rare&allow_overload=true`, { method: "POST", headers: authorized, body: JSON.stringify({ source: { uri: `file://${clip}`, loop: true }, analysis: { fps: 1 } }) });
+      expect(added.ok, await added.text());
+      await until("some seconds of it", async () => Number((await (await fetch(`${appliance.url}/v1/cameras/rare`, { headers: authorized })).json()).status.analysedFrames) > 3, 60);
+      await open("#/camera/rare", "dl.facts dd");
+      await page.locator(".heading abbr", { hasText: "MP4" }).waitFor(patience);
+      let fresh = 0;
+      await until("live pictures by MP4 for two seconds on end", async () => {
+        const now = await page.evaluate(() => document.querySelector(".heading abbr").textContent === "MP4" && parseFloat(document.querySelector(".heading .age").textContent) < 2);
+        return (fresh = now ? fresh + 1 : 0) === 10;
+      }, 45);
+    } finally {
+      await fetch(`${appliance.url}/v1/cameras/rare`, { method: "DELETE", headers: authorized });
+    }
+  });
   await check("every screen works on a phone and at 1024 px, in light colours", async () => {
     for (const [width, height, scale] of [[390, 844, 2], [1024, 768, 1]]) {
       const small = await browser.newContext({ viewport: { width, height }, colorScheme: "light", deviceScaleFactor: scale, storageState: await context.storageState() });

@@ -124,7 +124,7 @@ export function trackRow(t: Track): HTMLElement {
     el("td", { class: "time" }, clockTime(millis(t.startTime))),
     el("td", { class: "span" }, span(millis(t.endTime) - millis(t.startTime))),
     el("td", { class: "span" }, `${Math.round((t.score ?? 0) * 100)} %`),
-    el("td", {}, !open ? endWord(t) : inView(t) ? el("span", { class: "badge bad0" }, "in view") : analysed(t) ? "out of sight" : "not known"));
+    el("td", { class: "span" }, !open ? endWord(t) : inView(t) ? el("span", { class: "badge bad0" }, "in view") : analysed(t) ? "out of sight" : "not known"));
 }
 
 /** analysed tells whether a track's camera is seen and analysed. */

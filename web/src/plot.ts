@@ -75,7 +75,7 @@ export class Plot {
     const axis: uPlot.Axis = { stroke: ink, grid, ticks: grid, font: "12px system-ui" };
     this.plot = new uPlot({
       width: Math.max(120, this.place.clientWidth), height: 170, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false } },
-      scales: { y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      scales: { ...(this.kind === "bars" ? { x: { range: this.whole } } : {}), y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       axes: [{ ...axis, values: this.clock }, { ...axis, size: 64, values: (_u, ticks) => ticks.map((v) => this.unit(v)) }],
       // The highest bar comes first, so that those of the sums below it are drawn over it.
       series: [{}, ...data.series.map((s, i): uPlot.Series => ({
@@ -87,6 +87,12 @@ export class Plot {
     canvas?.setAttribute("role", "img");
     canvas?.setAttribute("aria-label", "Plot; its newest values stand below it");
   }
+
+  /** whole leaves room for the first and the last bar, which stand around their time. */
+  private readonly whole = (_u: uPlot, min: number, max: number): [number, number] => {
+    const [first = 0, second = first] = this.data?.times ?? [];
+    return [min - (second - first) / 2, max + (second - first) / 2];
+  };
 
   private readonly clock = (_u: uPlot, ticks: number[]): string[] => ticks.map((t) => {
     const d = new Date(t * 1000);

@@ -12,6 +12,8 @@ interface DrawnBox { id: string; class: string; x1: number; y1: number; x2: numb
 
 /** How long a picture waits for what was seen in it before it is shown without. */
 const patience = 900;
+/** Video that begins this far behind the JPEG that is shown is let run first, in milliseconds. */
+const keyframeBehind = 1500;
 const keptSeen = 120;
 const keptPictures = 24;
 const trailSpan = 3000;
@@ -97,6 +99,9 @@ export class CameraView {
           const meanwhile = new AbortController();
           void play(this.id, "mjpeg", (p) => this.take(p), AbortSignal.any([ended, meanwhile.signal]), 5).catch(() => undefined);
           await play(this.id, way, (p) => {
+            // It runs from there to now within a moment.
+            const behind = this.shown - p.capture;
+            if (!came && behind > keyframeBehind && behind < 30000) return;
             came = true;
             meanwhile.abort();
             this.take(p);
