@@ -244,6 +244,24 @@ func TestEveryClientRunsAgainstTheServer(t *testing.T) {
 	}
 }
 
+func TestTheDocumentsCommandStartsTheServer(t *testing.T) {
+	text, err := os.ReadFile("../inference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^bin/vedette-infer (.*)$`).FindSubmatch(text)
+	if command == nil {
+		t.Fatal("docs/inference.md has no command that starts the server")
+	}
+	args := strings.Fields(string(command[1]))
+	for i, a := range args {
+		if !strings.HasPrefix(a, "--") {
+			args[i] = absolute(t, filepath.Join("../..", a))
+		}
+	}
+	serve(t, filepath.Join(build(t), "vedette-infer"), args...)
+}
+
 func TestModelInPythonBehindTheRemoteBackend(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
