@@ -315,6 +315,8 @@ type Frame struct {
 	Matrix Matrix
 	// Recheck: announced although the motion gate is closed.
 	Recheck bool
+	// Held: it waited, undecoded, for the motion gate to open, and is late on purpose.
+	Held bool
 }
 
 // Matrix is how colours became YUV, by its number in H.264 and H.265 (table E-5).

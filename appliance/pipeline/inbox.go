@@ -69,15 +69,24 @@ func (b *inbox) put(m message) bool {
 	return ok
 }
 
-// announce adds a frame and returns the older ones it displaced: with newestOnly all that still waited.
+// announce adds a frame and returns the older ones it displaced: with newestOnly all that still waited, but for those that the
+// motion gate held back, which displace none either.
 func (b *inbox) announce(n ingestclient.Frame, newestOnly bool) (displaced []ingestclient.Frame, ok bool) {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
 		return nil, false
 	}
-	if newestOnly {
-		displaced, b.notices = b.notices, nil
+	if newestOnly && !n.GetHeld() {
+		waited := b.notices
+		b.notices = nil
+		for _, w := range waited {
+			if w.GetHeld() {
+				b.notices = append(b.notices, w)
+			} else {
+				displaced = append(displaced, w)
+			}
+		}
 	}
 	b.notices = append(b.notices, n)
 	b.mu.Unlock()

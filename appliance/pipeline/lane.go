@@ -323,7 +323,7 @@ func (l *lane) refused(n ingestclient.Frame) bool {
 		l.release(n)
 		return true
 	}
-	if l.settings.EveryFrame {
+	if l.settings.EveryFrame || n.GetHeld() {
 		return false
 	}
 	if age := monotonic() - n.GetReceiveMonotonicNs(); age > int64(l.settings.Staleness) {

@@ -149,8 +149,8 @@ func (p *ingestPeer) close(camera, epoch string) {
 	p.send(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_SlotsClosed{SlotsClosed: &ingestv1.SlotsClosed{Camera: camera, StreamEpoch: epoch}}})
 }
 
-// announce sends a notice and returns its lease.
-func (p *ingestPeer) announce(camera, epoch string, number uint64, captureNS, ageNS int64) uint64 {
+// announce sends a notice and returns its lease; held says that the motion gate made the frame wait.
+func (p *ingestPeer) announce(camera, epoch string, number uint64, captureNS, ageNS int64, held ...bool) uint64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		p.t.Error(err)
@@ -159,7 +159,7 @@ func (p *ingestPeer) announce(camera, epoch string, number uint64, captureNS, ag
 	p.send(&ingestv1.FromIngest{Message: &ingestv1.FromIngest_FrameNotice{FrameNotice: &ingestv1.FrameNotice{
 		Camera: camera, StreamEpoch: epoch, Slot: uint32(number % slots), Generation: 2 + 2*number, LeaseId: p.lease, Number: number,
 		CaptureTimeNs: captureNS, ReceiveTimeNs: captureNS, ReceiveMonotonicNs: now.Nano() - ageNS,
-		Format: ingestv1.PixelFormat_PIXEL_FORMAT_I420, Width: width, Height: height,
+		Format: ingestv1.PixelFormat_PIXEL_FORMAT_I420, Width: width, Height: height, Held: len(held) > 0 && held[0],
 	}}})
 	return p.lease
 }

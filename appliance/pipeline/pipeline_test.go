@@ -373,6 +373,23 @@ func TestStaleFrameIsDropped(t *testing.T) {
 	b.eventually("the frame is counted", func(a pipeline.Analysis) bool { return a.Drops["stale"] == 1 && a.Frames == 0 })
 }
 
+// The first pictures of something that moves are late where the motion gate held them back, and come at once.
+func TestFramesThatTheGateHeldBackAreAllAnalysedInOrder(t *testing.T) {
+	b := start(t, pipeline.Analysing{Staleness: 50 * time.Millisecond})
+	b.begin("e1")
+	b.ingest.announce("door", "e1", 1, base, 0)
+	first := b.request((*inferRequest).isFrame)
+	for n := range uint64(3) {
+		b.ingest.announce("door", "e1", 2+n, base+int64(n+1)*100*milli, int64(2*time.Second), true)
+	}
+	b.ingest.announce("door", "e1", 5, base+400*milli, 0)
+	first.answer(t)
+	for range 3 {
+		b.request((*inferRequest).isFrame).answer(t)
+	}
+	b.eventually("the frames are analysed", func(a pipeline.Analysis) bool { return a.Frames >= 4 && a.LastFrame.UnixNano() >= base+300*milli })
+}
+
 func TestDeadInferenceOpensANewSequenceWhenItIsBack(t *testing.T) {
 	b := start(t, pipeline.Analysing{})
 	seq := b.begin("e1")

@@ -27,6 +27,10 @@ type session struct {
 	units    *handoff      // files: straight to the decoder
 	wake     chan struct{} // something the owner should look at
 	dialled  sync.Once
+	// burst: the frame before this one was held back; patience is when waiting for slots ends. The decoder's goroutine alone
+	// uses them.
+	burst    bool
+	patience time.Time
 
 	order sync.Mutex // of units: taken before mu
 	early *early     // guarded by order; nil: what comes is handed on
@@ -418,6 +422,10 @@ func (s *session) Frame(ctx context.Context, f ingest.Frame, p *av.Picture) {
 	if s.file && bus.WaitFree(ctx) != nil {
 		return
 	}
+	if !s.file && f.Held {
+		s.awaitSlot(ctx)
+	}
+	s.burst = s.burst && f.Held
 	// ErrNoSlot is counted by the bus; a picture that cannot be converted is counted as undecodable.
 	_ = bus.Publish(f, func(dst []byte) error {
 		if err := p.I420(dst); err != nil {
@@ -426,6 +434,20 @@ func (s *session) Frame(ctx context.Context, f ingest.Frame, p *av.Picture) {
 		s.blank(dst, f.Size)
 		return nil
 	})
+}
+
+// heldPatience bounds how long pictures that a closed gate held back wait for slots, all that come at once together: others
+// wait to be decoded meanwhile.
+const heldPatience = 400 * time.Millisecond
+
+// awaitSlot lets pictures that come at once not be lost for want of slots.
+func (s *session) awaitSlot(ctx context.Context) {
+	if !s.burst {
+		s.burst, s.patience = true, time.Now().Add(heldPatience)
+	}
+	ctx, cancel := context.WithDeadline(ctx, s.patience)
+	defer cancel()
+	_ = s.c.cfg.Bus.WaitFree(ctx) // without one it is counted as lost
 }
 
 // blank paints the privacy masks.

@@ -409,7 +409,7 @@ func (w *worker) frame(p pending) ingest.Frame {
 	w.last = u.Stamp.Capture
 	f := ingest.Frame{
 		Epoch: w.epoch, Number: w.number, Capture: u.Stamp.Capture, Quality: u.Stamp.Quality, Received: u.Received, Decoded: ingest.Now().Mono,
-		Ticks: u.Ticks - w.epoch.Origin, Size: size, Keyframe: u.Keyframe,
+		Ticks: u.Ticks - w.epoch.Origin, Size: size, Keyframe: u.Keyframe, Held: u.Held,
 		Tainted: p.tainted || w.picture.Corrupt, FullRange: w.picture.FullRange, Matrix: ingest.Matrix(w.picture.Matrix),
 	}
 	w.number++

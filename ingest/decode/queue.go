@@ -16,6 +16,8 @@ type Unit struct {
 	Stamp Stamp
 	// Codec of its stream.
 	Codec ingest.Codec
+	// Held: it has waited for the motion gate.
+	Held bool
 }
 
 const (

@@ -86,6 +86,7 @@ func (w *worker) holds(ctx context.Context, u *Unit) (bool, error) {
 	held := s.held
 	s.held, s.bytes = nil, 0
 	for _, h := range held {
+		h.Held = true
 		if err := w.decode(ctx, h); err != nil {
 			return false, err
 		}

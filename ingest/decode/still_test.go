@@ -31,17 +31,18 @@ func TestAStillScenesPicturesWaitAndNoneIsMissingWhenItMoves(t *testing.T) {
 		looks  int // at keyframes
 		held   uint64
 		whole  func(n int) bool // units whose frames must be there
+		late   int              // the unit behind those that waited and were decoded after all, from the 60th on; 0: there are none
 	}{
 		// The sizes of 16 pictures are learnt from the 12th on; the 29th is the first that waits.
-		{"nothing moves", nil, func(n int) bool { return n >= 10 }, never, never, 28, 7, 72, func(n int) bool { return n < 28 }},
-		{"the gate opens in the middle of a group", nil, func(n int) bool { return n >= 10 && n < 65 }, never, never, 28 + 40, 4, 32, func(n int) bool { return n >= 60 }},
+		{"nothing moves", nil, func(n int) bool { return n >= 10 }, never, never, 28, 7, 72, func(n int) bool { return n < 28 }, 0},
+		{"the gate opens in the middle of a group", nil, func(n int) bool { return n >= 10 && n < 65 }, never, never, 28 + 40, 4, 32, func(n int) bool { return n >= 60 }, 65},
 		{"a picture is larger than usual", func(us []Unit) {
 			us[65].Data = append(us[65].Data, make([]byte, 20000)...) // zeros after a NAL unit belong to nothing
-		}, func(n int) bool { return n >= 10 }, never, never, 28 + 6, 7, 66, func(n int) bool { return n >= 60 && n <= 65 }},
-		{"something was lost", func(us []Unit) { us[65].Lost = true }, func(n int) bool { return n >= 10 }, never, never, 28 + 6, 7, 66, func(n int) bool { return n >= 60 && n < 65 }},
-		{"something moves in a keyframe", nil, func(n int) bool { return n >= 10 && n < 71 }, 70, never, 28 + 40, 5, 32, func(n int) bool { return n >= 60 }},
-		{"a keyframe is due", nil, func(n int) bool { return n >= 10 }, never, 50, 28 + 1, 7, 71, func(n int) bool { return n == 50 }},
-		{"everything moves", nil, func(int) bool { return false }, never, never, 100, 0, 0, func(int) bool { return true }},
+		}, func(n int) bool { return n >= 10 }, never, never, 28 + 6, 7, 66, func(n int) bool { return n >= 60 && n <= 65 }, 65},
+		{"something was lost", func(us []Unit) { us[65].Lost = true }, func(n int) bool { return n >= 10 }, never, never, 28 + 6, 7, 66, func(n int) bool { return n >= 60 && n < 65 }, 65},
+		{"something moves in a keyframe", nil, func(n int) bool { return n >= 10 && n < 71 }, 70, never, 28 + 40, 5, 32, func(n int) bool { return n >= 60 }, 70},
+		{"a keyframe is due", nil, func(n int) bool { return n >= 10 }, never, 50, 28 + 1, 7, 71, func(n int) bool { return n == 50 }, 0},
+		{"everything moves", nil, func(int) bool { return false }, never, never, 100, 0, 0, func(int) bool { return true }, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			list := append([]Unit(nil), us...)
@@ -68,6 +69,11 @@ func TestAStillScenesPicturesWaitAndNoneIsMissingWhenItMoves(t *testing.T) {
 			}
 			if got := d.Counts(); opened[0].sends != c.sends || len(opened)-1 != c.looks || got.Still != c.held || len(s.frames) != c.sends {
 				t.Errorf("%d decoded, %d looked at, %d held back, %d frames; want %d, %d, %d", opened[0].sends, len(opened)-1, got.Still, len(s.frames), c.sends, c.looks, c.held)
+			}
+			for _, f := range s.frames {
+				if n := int(f.Ticks) / 3600; f.Held != (n >= 60 && n < c.late) {
+					t.Errorf("the frame of unit %d: held back %v", n, f.Held)
+				}
 			}
 			came := map[int]bool{}
 			for _, f := range s.frames {

@@ -63,7 +63,7 @@ func Frame(n *ingestv1.FrameNotice, f ingest.Frame) {
 	n.RtpTicks = int64(f.Ticks)
 	n.Format = ingestv1.PixelFormat_PIXEL_FORMAT_I420
 	n.Width, n.Height = Side(f.Size.X), Side(f.Size.Y)
-	n.Keyframe, n.Tainted, n.GateRecheck = f.Keyframe, f.Tainted, f.Recheck
+	n.Keyframe, n.Tainted, n.GateRecheck, n.Held = f.Keyframe, f.Tainted, f.Recheck, f.Held
 	n.Flags = uint32(f.Flags())
 }
 

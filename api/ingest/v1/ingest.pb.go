@@ -2259,7 +2259,9 @@ type FrameNotice struct {
 	// When the decoder gave the picture out.
 	DecodedMonotonicNs int64 `protobuf:"varint,30,opt,name=decoded_monotonic_ns,json=decodedMonotonicNs,proto3" json:"decoded_monotonic_ns,omitempty"`
 	// Range and matrix of its colours, as the slot's header has them (Flags of api/frame).
-	Flags         uint32 `protobuf:"varint,31,opt,name=flags,proto3" json:"flags,omitempty"`
+	Flags uint32 `protobuf:"varint,31,opt,name=flags,proto3" json:"flags,omitempty"`
+	// It waited, undecoded, for the motion gate to open: it is late on purpose, and those that waited with it come in order.
+	Held          bool `protobuf:"varint,32,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2425,6 +2427,13 @@ func (x *FrameNotice) GetFlags() uint32 {
 		return x.Flags
 	}
 	return 0
+}
+
+func (x *FrameNotice) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
 }
 
 // ReleaseLease ends leases early, before their time is up.
@@ -4433,7 +4442,7 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	" \x01(\x04R\vregionBytes\"H\n" +
 	"\vSlotsClosed\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
-	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\"\x9e\x05\n" +
+	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\"\xb2\x05\n" +
 	"\vFrameNotice\x12\x16\n" +
 	"\x06camera\x18\x01 \x01(\tR\x06camera\x12!\n" +
 	"\fstream_epoch\x18\x02 \x01(\tR\vstreamEpoch\x12\x12\n" +
@@ -4456,7 +4465,8 @@ const file_ingest_v1_ingest_proto_rawDesc = "" +
 	"\atainted\x18\x10 \x01(\bR\atainted\x12!\n" +
 	"\fgate_recheck\x18\x11 \x01(\bR\vgateRecheck\x120\n" +
 	"\x14decoded_monotonic_ns\x18\x1e \x01(\x03R\x12decodedMonotonicNs\x12\x14\n" +
-	"\x05flags\x18\x1f \x01(\rR\x05flags\"+\n" +
+	"\x05flags\x18\x1f \x01(\rR\x05flags\x12\x12\n" +
+	"\x04held\x18  \x01(\bR\x04held\"+\n" +
 	"\fReleaseLease\x12\x1b\n" +
 	"\tlease_ids\x18\x01 \x03(\x04R\bleaseIds\"\xe9\x01\n" +
 	"\n" +
