@@ -118,7 +118,8 @@ func (in *instance) ports(c *inference.ModelConfig, g graph) {
 		p := find(g.outputs, name)
 		o := output{port: *p}
 		o.dims = in.promise(p.dims, promised, reshape)
-		o.known = len(p.dims) > 0 && p.typ != tensor.Bytes
+		// An input that is an output too stays where it is: nothing is written to memory that waits for it.
+		o.known = len(p.dims) > 0 && p.typ != tensor.Bytes && find(g.inputs, name) == nil
 		for i, d := range o.dims {
 			o.known = o.known && (d > 0 || (i == 0 && in.batching))
 		}
@@ -283,6 +284,9 @@ func (in *instance) release() {
 
 // call runs the session, and once more on the CPU if an accelerator gave up.
 func (in *instance) call(s *session, jobs []*backend.Job) error {
+	if len(in.in) == 0 {
+		return infer.Errorf(infer.InvalidArgument, "model '%s' is given no input: ONNX Runtime is asked with one at least", in.model.Name)
+	}
 	err := in.watch.run(jobs, s, in.in, in.out)
 	if err != nil && in.failed(err) {
 		if err = in.watch.run(jobs, s, in.in, in.out); err != nil {

@@ -311,6 +311,27 @@ func TestP9TensorsOfAnySizeComeBack(t *testing.T) {
 	}
 }
 
+func TestP9AnInputThatIsAnOutputTooComesBack(t *testing.T) {
+	r := mustLoad(t, "through", `input { name: "X" data_type: TYPE_FP32 dims: [ 1, 2 ] } output { name: "X" data_type: TYPE_FP32 dims: [ 1, 2 ] }
+		output { name: "Y" data_type: TYPE_FP32 dims: [ 1, 2 ] } output { name: "C" data_type: TYPE_FP32 dims: [ 1, 2 ] }`)
+	o := newOwner(nil)
+	resp := r.run(t, o, job(o, 1, floats("X", []int64{1, 2}, 3, 4)))[0]
+	want(t, resp, "X", []int64{1, 2}, 3, 4)
+	want(t, resp, "Y", []int64{1, 2}, -3, -4)
+	want(t, resp, "C", []int64{1, 2}, 7, 8)
+	resp.Release()
+}
+
+func TestAGraphThatIsAskedNothingSaysSo(t *testing.T) {
+	r := mustLoad(t, "nothing", `output { name: "C" data_type: TYPE_FP32 dims: 1 }`)
+	o := newOwner(nil)
+	j := job(o, 1)
+	r.instance.Execute(t.Context(), []*backend.Job{j})
+	if err := o.err[j]; infer.CodeOf(err) != infer.InvalidArgument || !strings.Contains(err.Error(), "is given no input") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A kernel of ONNX Runtime that divides by the number of elements would end the process.
 func TestTensorsWithoutElementsGoToModelsThatTakeThem(t *testing.T) {
 	r := mustLoad(t, "product", "")

@@ -31,6 +31,13 @@ save("open", [h.make_node("Identity", [i], ["OUT_" + i]) for i in ("H", "B", "X"
 save("product", [h.make_node("Einsum", ["X", "X"], ["Y"], equation="ij,kj->ik")],
      [("X", T.FLOAT, ["n", "m"])], [("Y", T.FLOAT, ["n", "n"])])
 
+# An input that is an output too, and a constant.
+save("through", [h.make_node("Neg", ["X"], ["Y"]), h.make_node("Constant", [], ["C"], value=h.make_tensor("v", T.FLOAT, [1, 2], [7, 8]))],
+     [("X", T.FLOAT, ["n", 2])], [("X", T.FLOAT, ["n", 2]), ("Y", T.FLOAT, ["n", 2]), ("C", T.FLOAT, [1, 2])])
+
+# Nothing is asked.
+save("nothing", [h.make_node("Constant", [], ["C"], value=h.make_tensor("v", T.FLOAT, [1], [7]))], [], [("C", T.FLOAT, [1])])
+
 # As many ones as N says: an output whose size nobody knows beforehand.
 save("ones", [h.make_node("ConstantOfShape", ["N"], ["ONES"], value=h.make_tensor("v", T.INT32, [1], [1]))],
      [("N", T.INT64, [1])], [("ONES", T.INT32, ["m"])])
