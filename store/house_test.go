@@ -192,6 +192,17 @@ func TestADamagedDayIsSetAsideAndTheRestStays(t *testing.T) {
 }
 
 func TestADamagedCatalogueIsReplacedByItsCopy(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, path string){
+		"garbage": func(t *testing.T, path string) { check(t, os.WriteFile(path, []byte("hello"), 0o600)) },
+		"empty":   func(t *testing.T, path string) { check(t, os.Truncate(path, 0)) },
+		"gone":    func(t *testing.T, path string) { check(t, os.Remove(path)) },
+	} {
+		t.Run(name, func(t *testing.T) { damagedCatalogue(t, damage) })
+	}
+}
+
+func damagedCatalogue(t *testing.T, damage func(t *testing.T, path string)) {
+	t.Helper()
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir})
 	ctx := t.Context()
@@ -202,7 +213,7 @@ func TestADamagedCatalogueIsReplacedByItsCopy(t *testing.T) {
 	s.spareCatalogue(ctx)
 	must[Resource](t)(s.Create(ctx, Cameras, Resource{Name: "yard"}))
 	s.stop()
-	check(t, os.WriteFile(filepath.Join(dir, catalogueFile), []byte("hello"), 0o600))
+	damage(t, filepath.Join(dir, catalogueFile))
 	check(t, os.Truncate(filepath.Join(dir, backupsDir, spareFile), 5000)) // so that the one before has to do
 
 	s = open(t, Config{Dir: dir})

@@ -50,6 +50,12 @@ func (s *Store) spareCatalogue(ctx context.Context) {
 	}
 }
 
+// hasSpare tells whether there is a copy, good or not.
+func (s *Store) hasSpare() bool {
+	_, err := os.Stat(filepath.Join(s.cfg.Dir, backupsDir, spareFile))
+	return err == nil
+}
+
 // recoverCatalogue puts the newest good copy in the place of a damaged catalogue. Without one it gives the cause back.
 func (w *writer) recoverCatalogue(ctx context.Context, cause error) error {
 	path := filepath.Join(w.s.cfg.Dir, catalogueFile)
@@ -89,5 +95,5 @@ func checkSpare(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return checkDB(ctx, db, "integrity_check")
+	return checkCatalogue(ctx, db, "integrity_check")
 }

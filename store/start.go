@@ -103,7 +103,13 @@ func notWritable(dir string, err error) error {
 // openCatalogue opens vedette.db, making, checking and migrating it as needed.
 func (w *writer) openCatalogue(ctx context.Context) error {
 	path := filepath.Join(w.s.cfg.Dir, catalogueFile)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && w.s.hasSpare() {
+		// Without it a box would begin as a new one, to which the days that are there do not belong.
+		if err := w.recoverCatalogue(ctx, fmt.Errorf("%w: the file is gone", ErrCorrupt)); err != nil {
+			return err
+		}
+	} else if errors.Is(err, fs.ErrNotExist) {
 		var uid [16]byte
 		_, _ = rand.Read(uid[:]) // never fails
 		meta := map[string]any{"uid": hex.EncodeToString(uid[:]), "boot": 0}
@@ -111,11 +117,10 @@ func (w *writer) openCatalogue(ctx context.Context) error {
 			return err
 		}
 	}
-	var err error
 	if w.db, err = openWriter(path); err != nil {
 		return err
 	}
-	err = checkDB(ctx, w.db, "quick_check")
+	err = checkCatalogue(ctx, w.db, "quick_check")
 	if errors.Is(err, ErrCorrupt) {
 		err = errors.Join(w.db.Close(), w.recoverCatalogue(ctx, err))
 		if err == nil {
@@ -125,8 +130,7 @@ func (w *writer) openCatalogue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = os.Stat(filepath.Join(w.s.cfg.Dir, backupsDir, spareFile))
-	w.s.unspared.Store(errors.Is(err, fs.ErrNotExist))
+	w.s.unspared.Store(!w.s.hasSpare())
 	migrated, err := migrate(ctx, w.db, path, catalogueKind, catalogueVersion, w.backupPath(catalogueFile))
 	if err != nil {
 		return err
@@ -136,6 +140,28 @@ func (w *writer) openCatalogue(ctx context.Context) error {
 	}
 	w.s.reader, err = openReaders(path, w.s.cfg.Readers)
 	return err
+}
+
+// checkCatalogue tells a whole catalogue from a damaged one, and from a file that was cut to nothing, which SQLite takes for a
+// new database.
+func checkCatalogue(ctx context.Context, db *sql.DB, pragma string) error {
+	if err := checkDB(ctx, db, pragma); err != nil {
+		return err
+	}
+	var tables int
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name = 'meta'").Scan(&tables); err != nil {
+		return explain(err)
+	}
+	var uids int
+	if tables > 0 {
+		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM meta WHERE key = 'uid'").Scan(&uids); err != nil {
+			return explain(err)
+		}
+	}
+	if uids == 0 {
+		return fmt.Errorf("%w: it is empty", ErrCorrupt)
+	}
+	return nil
 }
 
 func (w *writer) backupPath(name string) string {
