@@ -101,6 +101,9 @@ func (s *scanner) element(dst []byte, t tensor.DataType) error {
 		return nil
 	default:
 	}
+	if !n.isInt && math.Abs(n.float) < 1<<63 { // written with a fraction or an exponent
+		return invalid("Unable to parse 'data': attempt to access JSON non-integer as integer")
+	}
 	if !n.isInt || !fits(n, t) {
 		return invalid("Unable to parse 'data': a value is not within the range of %s", t)
 	}

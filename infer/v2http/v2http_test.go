@@ -298,7 +298,8 @@ func TestP7RequestsThatAreRefused(t *testing.T) {
 		{"half floats", in(`"shape":[1],"datatype":"FP16","data":[1]`), 400, "receiving FP16 data via JSON is not supported. Please use the binary data format for input A"},
 		{"an unknown type", in(`"shape":[1],"datatype":"FP8","data":[1]`), 400, "invalid datatype 'FP8' for input 'A' for model 'echo'"},
 		{"a number out of range", in(`"shape":[1],"datatype":"UINT8","data":[256]`), 400, "Unable to parse 'data': a value is not within the range of UINT8"},
-		{"a fraction for an integer", in(`"shape":[1],"datatype":"INT32","data":[1.5]`), 400, "Unable to parse 'data': a value is not within the range of INT32"},
+		{"a fraction for an integer", in(`"shape":[1],"datatype":"INT32","data":[1.5]`), 400, "Unable to parse 'data': attempt to access JSON non-integer as integer"},
+		{"a number beyond numbers", in(`"shape":[1],"datatype":"UINT64","data":[18446744073709551616]`), 400, "Unable to parse 'data': a value is not within the range of UINT64"},
 		{"no data", in(`"shape":[1],"datatype":"FP32"`), 400, "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But no field is set"},
 		{
 			"data twice", in(`"shape":[1],"datatype":"FP32","data":[1],"parameters":{"binary_data_size":4}`), 400,
