@@ -3,6 +3,7 @@ package rulebook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -150,6 +151,9 @@ func (h *seen) frames(ctx context.Context) iter.Seq[rules.Frame] {
 // QueryCounts implements vedettev1.RuleServiceServer.
 func (b *Book) QueryCounts(ctx context.Context, req *vedettev1.QueryCountsRequest) (*vedettev1.QueryCountsResponse, error) {
 	camera, err := b.camera(req.GetParent())
+	if errors.Is(err, store.ErrNotFound) { // what a camera counted stays when it goes
+		camera, err = b.former(ctx, req.GetParent(), err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +220,19 @@ func (b *Book) camera(parent string) (string, error) {
 		return "", err
 	}
 	return cameras.ID(parent)
+}
+
+// former is the id of a camera that was registered once; of any other the error stays.
+func (b *Book) former(ctx context.Context, parent string, gone error) (string, error) {
+	camera, err := cameras.ID(parent)
+	if err != nil {
+		return "", err
+	}
+	known, err := b.cfg.Store.HasSequences(ctx, camera)
+	if err == nil && !known {
+		err = gone
+	}
+	return camera, err
 }
 
 func (b *Book) window(from, to *timestamppb.Timestamp, standard time.Duration) (start, end time.Time, err error) {

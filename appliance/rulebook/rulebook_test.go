@@ -430,4 +430,21 @@ func TestHistoryIsTestedAndCounted(t *testing.T) {
 	if _, err := b.book.TestRules(t.Context(), &vedettev1.TestRulesRequest{Parent: "cameras/door", Zones: []*vedettev1.Zone{{}}}); err == nil {
 		t.Error("a draft without corners was tested")
 	}
+	for _, id := range []string{"door", "yard"} { // of which the door alone saw something
+		if id == "door" {
+			if _, err := b.store.OpenSequence(t.Context(), store.Sequence{Camera: id, OpenedAt: noon}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.cameras.Delete(t.Context(), "cameras/"+id, "", false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := b.book.QueryCounts(t.Context(), &vedettev1.QueryCountsRequest{Parent: "cameras/door", StartTime: from, EndTime: to})
+	if err != nil || len(after.GetCounts()) != len(counts.GetCounts()) {
+		t.Errorf("when the camera is gone: %v, %v", after, err)
+	}
+	if _, err := b.book.QueryCounts(t.Context(), &vedettev1.QueryCountsRequest{Parent: "cameras/yard", StartTime: from, EndTime: to}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("of a camera that never saw anything: %v", err)
+	}
 }
