@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/vedette/vedette/infer/backend"
 	"github.com/vedette/vedette/infer/tensor"
 )
@@ -94,6 +96,51 @@ func FuzzFreeBatch(f *testing.F) {
 		again, err := freeBatch(out)
 		if err != nil || len(again) > len(out)+64 && len(again) > 2*len(out) {
 			t.Errorf("%d bytes became %d and then %d: %v", len(data), len(out), len(again), err)
+		}
+	})
+}
+
+func FuzzWiden(f *testing.F) {
+	for _, name := range []string{"open", "echo", "ones"} {
+		b, err := os.ReadFile(filepath.Join("testdata", name+".onnx"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	casts := func(t *testing.T, model []byte) (graphs, nodes int) {
+		t.Helper()
+		err := each(model, func(n protowire.Number, w protowire.Type, _, graph []byte) error {
+			if n != modelGraph || w != protowire.BytesType {
+				return nil
+			}
+			graphs++
+			return each(graph, func(n protowire.Number, w protowire.Type, _, node []byte) error {
+				if n == graphNode && w == protowire.BytesType && text(node, nodeOutput) == "OUT_H"+wideSuffix {
+					nodes++
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			t.Errorf("what was widened cannot be read: %v", err)
+		}
+		return graphs, nodes
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_ = takesEmpty(data) // says so, or why not
+		out, err := widen(data, []string{"OUT_H"})
+		if err != nil {
+			return
+		}
+		// Every graph has one more node, and what is there twice is there twice as often.
+		graphs, once := casts(t, out)
+		again, err := widen(out, []string{"OUT_H"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := casts(t, again); once < graphs || twice != once+graphs {
+			t.Errorf("%d graphs have %d nodes, and then %d", graphs, once, twice)
 		}
 	})
 }

@@ -26,12 +26,8 @@ var emptyTakers = []string{
 	"Tanh", "Transpose", "Unsqueeze", "Where",
 }
 
-// takesEmpty tells, by an error, why a model file is not given tensors without elements.
-func takesEmpty(path string) error {
-	model, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
+// takesEmpty tells, by an error, why a model is not given tensors without elements.
+func takesEmpty(model []byte) error {
 	return each(model, func(n protowire.Number, _ protowire.Type, _, graph []byte) error {
 		if n != modelGraph {
 			return nil
@@ -51,7 +47,11 @@ func takesEmpty(path string) error {
 // takesEmpty is asked of the file once, when the first such tensor comes.
 func (in *instance) takesEmpty() error {
 	if !in.askedEmpty {
-		in.askedEmpty, in.noEmpty = true, takesEmpty(in.path)
+		model, err := os.ReadFile(in.path)
+		if err == nil {
+			err = takesEmpty(model)
+		}
+		in.askedEmpty, in.noEmpty = true, err
 	}
 	return in.noEmpty
 }
