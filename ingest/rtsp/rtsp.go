@@ -119,6 +119,8 @@ type session struct {
 	stage  ingest.Stage
 	client *gortsplib.Client
 	login  login
+	camera net.IP        // its address; only the library dials, and asks
+	asked  *base.Request // last
 	// redirects so far; only the library's answers to Describe count them.
 	redirects int
 	// said is what the description says of video besides; only the library's answers to Describe come with it.
@@ -169,7 +171,9 @@ func (s *session) run(ctx context.Context) error {
 				cancel(errOversize)
 			}
 		},
+		AnyPortEnable: true, // some do not say theirs, or another
 		OnRequest: func(r *base.Request) {
+			s.asked = r
 			s.login.answer(r)
 			if s.cfg.Tap.Active() {
 				s.show(packetdump.Request, r)
@@ -180,6 +184,7 @@ func (s *session) run(ctx context.Context) error {
 				s.show(packetdump.Answer, r)
 			}
 			s.login.question(r)
+			lenient(s.asked, r, s.camera)
 			if len(r.Header["Location"]) > 0 && r.StatusCode >= base.StatusMovedPermanently && r.StatusCode <= base.StatusUseProxy {
 				// The library follows without end.
 				if s.redirects++; s.redirects > maxRedirects {
@@ -307,16 +312,19 @@ func (s *session) dial(ctx context.Context, network, addr string) (net.Conn, err
 	// A camera that vanished without a word is noticed by the media timers long before TCP notices.
 	c, err := (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
 	if err == nil {
-		s.stage = ingest.StageDescribe
-		s.sink.Reached(ingest.StageDial)
-		return s.farewell(c), nil
+		return s.connected(c), nil
 	}
 	return nil, err
 }
 
-// farewell lets a connection end politely.
-func (s *session) farewell(c net.Conn) net.Conn {
-	return &farewell{Conn: c, patience: min(s.cfg.AnswerTimeout, time.Second)}
+// connected notes a connection with the camera, and lets it say things its way and end politely.
+func (s *session) connected(c net.Conn) net.Conn {
+	s.stage = ingest.StageDescribe
+	s.sink.Reached(ingest.StageDial)
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		s.camera = a.IP
+	}
+	return &farewell{Conn: &tidy{Conn: c}, patience: min(s.cfg.AnswerTimeout, time.Second)}
 }
 
 func (s *session) dialTLS(ctx context.Context, network, addr string, trust *tls.Config) (net.Conn, error) {
@@ -335,9 +343,7 @@ func (s *session) dialTLS(ctx context.Context, network, addr string, trust *tls.
 		_ = raw.Close()
 		return nil, &handshakeError{err}
 	}
-	s.stage = ingest.StageDescribe
-	s.sink.Reached(ingest.StageDial)
-	return s.farewell(c), nil
+	return s.connected(c), nil
 }
 
 func protocolOf(t ingest.Transport) *gortsplib.Protocol {

@@ -126,6 +126,14 @@ func TestVideoIsReadWhateverADescriptionSaysBesides(t *testing.T) {
 		"a group with a track that is none": head + "a=group:FEC 1 2\r\n" + video + "a=mid:1\r\n" + aac,
 		"the clock of something else":       head + strings.Replace(video, "90000", "8000", 1),
 		"no clock":                          head + strings.Replace(video, "/90000", "", 1),
+		"an origin of impossible numbers":   strings.Replace(head, "1 1", "99999999999999999999999 1", 1) + video,
+		"lines that say nothing":            head + "b=AS:none\r\nr=x y\r\nq=1\r\nhello\r\n=\r\n\r\n" + video + "k=z\r\n",
+		"times that are none":               strings.Replace(head, "0 0", "x y", 1) + video,
+		"another order":                     "t=0 0\r\ns=x\r\nv=0\r\n" + video,
+		"zeros at the end":                  head + video + "\x00\x00",
+		"blanks at the ends of lines":       strings.ReplaceAll(head+video, "\r\n", " \r\n"),
+		"blanks in a map":                   head + strings.Replace(video, ":96 H264", ": 96  H264", 1),
+		"numbers that nothing tells of":     head + strings.Replace(video, "AVP 96", "AVP 96 97 98", 1),
 		"parameter sets that are none":      head + video + "a=fmtp:96 packetization-mode=1;sprop-parameter-sets=AAA,!!\r\n",
 	} {
 		for _, over := range []string{"TCP", "UDP", "TLS"} {

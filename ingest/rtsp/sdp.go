@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"image"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,9 @@ import (
 var (
 	// Their clock is 90 kHz (RFC 6184, section 5.1; RFC 7798, section 4.1; AV1's RTP payload, section 4.1), and the library
 	// reads no other.
-	videoMap = regexp.MustCompile(`(?im)^(a=rtpmap:\s*(\d+)\s+(?:H264|H265|AV1|JPEG))\b(?:/(\d+))?[^\r\n]*`)
+	videoMap = regexp.MustCompile(`(?im)^a=rtpmap:\s*(\d+)\s+(H264|H265|AV1|JPEG)\b(?:/(\d+))?[^\r\n]*`)
+	maps     = regexp.MustCompile(`(?im)^a=rtpmap:\s*(\d+)\s`)
+	of       = regexp.MustCompile(`^[mac]=\S`) // lines that say something of media
 	// What they tell of a stream, it tells itself.
 	parameters = regexp.MustCompile(`(?im)^a=fmtp:.*(?:\n|$)`)
 	// Section 8.1 of RFC 6184, section 7.1 of RFC 7798.
@@ -55,7 +58,7 @@ func read(sdp []byte) map[uint8]said {
 // clockOf: other readers believe it, so a camera that says something else than 90000 means it.
 func clockOf(lines, kind []byte) int {
 	for _, m := range videoMap.FindAllSubmatch(lines, -1) {
-		if rate, err := strconv.Atoi(string(m[3])); bytes.Equal(m[2], kind) && err == nil && rate >= 1000 && rate <= 10_000_000 {
+		if rate, err := strconv.Atoi(string(m[3])); bytes.Equal(m[1], kind) && err == nil && rate >= 1000 && rate <= 10_000_000 {
 			return rate
 		}
 	}
@@ -93,26 +96,31 @@ func sizeOf(lines []byte) image.Point {
 	return image.Pt(int(x), int(y))
 }
 
-// mend takes out of a description what nobody here reads and cameras often get wrong, for which the library would refuse
-// the whole: tracks that are not video, parameter sets (see read), and, where the rest still cannot be read, the video's parameters. A description
-// that this does not help is returned as it is.
+// mend leaves of a description what the library needs of it: where it stands, and the tracks that are video, without their
+// parameter sets (see read), payload types that nothing tells of and, where the rest still cannot be read, parameters. For
+// what nobody here reads and cameras often get wrong, the library would refuse the whole. A description that this does not
+// help is returned as it is.
 func mend(sdp []byte) []byte {
-	var video []byte
+	const blank = " \t\r\n\x00"
+	video := []byte("v=0\r\ns=-\r\nt=0 0\r\n")
 	found, keep := false, true
 	for line := range bytes.Lines(sdp) {
+		line = sprop.ReplaceAll(videoMap.ReplaceAll(bytes.TrimRight(line, blank), []byte("a=rtpmap:$1 $2/90000")), nil)
+		line = bytes.TrimRight(line, blank)
 		if bytes.HasPrefix(line, []byte("m=")) {
-			keep = bytes.HasPrefix(line, []byte("m=video "))
-			found = found || keep
+			if keep = bytes.HasPrefix(line, []byte("m=video ")); keep {
+				found = true
+				line = known(line, sdp)
+			}
 		}
 		// A group is of tracks that may be gone.
-		if keep && !bytes.HasPrefix(line, []byte("a=group:")) {
-			video = append(video, line...)
+		if keep && of.Match(line) && !bytes.HasPrefix(line, []byte("a=group:")) {
+			video = append(append(video, line...), "\r\n"...)
 		}
 	}
 	if !found {
 		return sdp
 	}
-	video = sprop.ReplaceAll(videoMap.ReplaceAll(video, []byte("$1/90000")), nil)
 	if readable(video) {
 		return video
 	}
@@ -120,6 +128,19 @@ func mend(sdp []byte) []byte {
 		return plain
 	}
 	return sdp
+}
+
+// known takes those dynamic payload types (RFC 3551, section 6) out of a media line that the description does not map.
+func known(media, sdp []byte) []byte {
+	fields := bytes.Fields(media)
+	kinds := slices.DeleteFunc(slices.Clone(fields[min(3, len(fields)):]), func(kind []byte) bool {
+		n, err := strconv.ParseUint(string(kind), 10, 8)
+		return err == nil && n >= 96 && !slices.ContainsFunc(maps.FindAllSubmatch(sdp, -1), func(m [][]byte) bool { return bytes.Equal(m[1], kind) })
+	})
+	if len(kinds) == 0 {
+		return media
+	}
+	return bytes.Join(append(fields[:3], kinds...), []byte{' '})
 }
 
 func readable(sdp []byte) bool {
