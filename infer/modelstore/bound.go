@@ -15,7 +15,7 @@ import (
 
 // What a packed directory may become. Weights hardly shrink when they are packed, so that nobody's model comes near.
 const (
-	packedEntries = 100_000
+	packedEntries = 10_000
 	packedRatio   = 100
 	packedFree    = 1 << 30 // bytes that no ratio is asked of
 )
