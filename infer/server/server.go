@@ -266,7 +266,7 @@ func (s *Server) start(ctx context.Context) error {
 		if s.cfg.ExitOnError {
 			return fmt.Errorf("load models: %w (--exit-on-error=false serves the others)", err)
 		}
-		s.logger.ErrorContext(ctx, "models did not load", slog.Any("err", err))
+		s.logger.ErrorContext(ctx, "some models did not load", slog.Any("err", err))
 	}
 	if s.cfg.Ready != nil {
 		if err := s.cfg.Ready(); err != nil {
