@@ -112,9 +112,10 @@ func (w *worker) calm(ctx context.Context, u Unit) (calm, due bool) {
 	return w.look(ctx, u)
 }
 
-// look shows the gate a keyframe's picture, by a decoder of its own. Where nothing moves, it is the newest picture.
+// look shows the gate a keyframe's picture, by a decoder of its own, in software: a device takes long to open one more. Where
+// nothing moves, it is the newest picture.
 func (w *worker) look(ctx context.Context, u Unit) (calm, due bool) {
-	dec, err := w.d.cfg.Open(w.choice.name(), av.DecoderConfig{Codec: codecOf(u.Codec)})
+	dec, err := w.d.cfg.Open(Software, av.DecoderConfig{Codec: codecOf(u.Codec)})
 	if err != nil {
 		return false, false
 	}
