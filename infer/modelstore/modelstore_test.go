@@ -178,15 +178,22 @@ func push(t *testing.T, name, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var opts oras.PackManifestOptions
+	var layers []ocispec.Descriptor
 	for _, e := range entries {
 		l, err := from.Add(t.Context(), e.Name(), "", filepath.Join(dir, e.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		opts.Layers = append(opts.Layers, l)
+		layers = append(layers, l)
 	}
-	m, err := oras.PackManifest(t.Context(), from, oras.PackManifestVersion1_1, "application/vnd.vedette.models", opts)
+	publish(t, name, from, layers...)
+}
+
+// publish makes layers of a store a registry's NAME:v1.
+func publish(t *testing.T, name string, from oras.Target, layers ...ocispec.Descriptor) {
+	t.Helper()
+	m, err := oras.PackManifest(t.Context(), from, oras.PackManifestVersion1_1, "application/vnd.vedette.models",
+		oras.PackManifestOptions{Layers: layers})
 	if err == nil {
 		err = from.Tag(t.Context(), m, "v1")
 	}
@@ -386,26 +393,10 @@ func pushLayer(t *testing.T, name, title string, packed []byte) {
 	from := memory.New()
 	l := content.NewDescriptorFromBytes("application/vnd.oci.image.layer.v1.tar+gzip", packed)
 	l.Annotations = map[string]string{"org.opencontainers.image.title": title, file.AnnotationUnpack: "true"}
-	err := from.Push(t.Context(), l, bytes.NewReader(packed))
-	var m ocispec.Descriptor
-	if err == nil {
-		m, err = oras.PackManifest(t.Context(), from, oras.PackManifestVersion1_1, "application/vnd.vedette.models",
-			oras.PackManifestOptions{Layers: []ocispec.Descriptor{l}})
-	}
-	if err == nil {
-		err = from.Tag(t.Context(), m, "v1")
-	}
-	if err != nil {
+	if err := from.Push(t.Context(), l, bytes.NewReader(packed)); err != nil {
 		t.Fatal(err)
 	}
-	repo, err := remote.NewRepository(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	repo.PlainHTTP = true
-	if _, err := oras.Copy(t.Context(), from, "v1", repo, "v1", oras.DefaultCopyOptions); err != nil {
-		t.Fatal(err)
-	}
+	publish(t, name, from, l)
 }
 
 func TestR1CopiesOutliveTheStoreAndAreCheckedFirst(t *testing.T) {
